@@ -1,4 +1,4 @@
-//! Signed messages to others: the ends of jobs and alerts.
+//! Signed messages to other systems: callbacks and alerts.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -23,14 +23,14 @@ use super::{CallEnd, Called};
 use crate::config::{AlertWebhook, Alerts, Callbacks, Host, Secret, Tls};
 use crate::standard_webhooks as webhooks;
 
-/// How long a connection and a whole call may take.
+/// The timeouts for a connection and for a whole call.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const TIMEOUT: Duration = Duration::from_secs(15);
-/// Connections that are kept open without a call, for each host and how long.
+/// Idle connections that are kept per host, and for how long.
 const MAX_IDLE: usize = 8;
 const IDLE_FOR: Duration = Duration::from_secs(15);
 
-/// Calls back. Nothing is called that the rules do not allow, whenever the job came in.
+/// Sends callbacks. The current rules decide which addresses are allowed, whenever the job was enqueued.
 pub(crate) struct CallbackClient {
     poster: Poster,
     rules: Callbacks,
@@ -58,7 +58,7 @@ impl CallbackClient {
     }
 }
 
-/// Notifies those that `[alerts]` names: the config is trusted, so their addresses may be private ones.
+/// Sends notifications to the webhooks of `[alerts]`. The config is trusted, so their addresses may be private.
 pub(crate) struct AlertClient {
     poster: Poster,
     operators: Option<(Uri, hmac::Key)>,
@@ -85,7 +85,7 @@ impl AlertClient {
         };
         match target {
             Some((uri, key)) => self.poster.post((id, uri.clone()), key, body, clock).await,
-            None => CallEnd::NotSent("`[alerts]` does not name this webhook any more".into()).into(),
+            None => CallEnd::NotSent("`[alerts]` no longer names this webhook".into()).into(),
         }
     }
 }
@@ -137,7 +137,7 @@ impl Poster {
     }
 }
 
-/// The config has checked that there is a key.
+/// The key of a secret. The config has checked that it is valid.
 fn signing_key(secret: &Secret) -> hmac::Key {
     let key = webhooks::key(secret.reveal());
     key.unwrap_or_else(|| hmac::Key::new(hmac::HMAC_SHA256, secret.reveal().as_bytes()))

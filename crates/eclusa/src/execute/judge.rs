@@ -1,37 +1,37 @@
-//! How calls end, and what an end means: for the upstream's gates, and for the job.
+//! How calls end, and what that means for the upstream's gates and for the job.
 
 use eclusa_core::gate::CallResult;
 use eclusa_core::retry::{CONNECTION_BROKEN, Ending, ExtraCodes, Verdict, classify};
 use http::StatusCode;
 
-/// How a call ended. The texts hold nothing of the request or the answer, and so no secret.
+/// How a call ended. The texts contain nothing from the request or the answer, so no secrets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CallEnd {
-    /// With an answer of this HTTP status, whatever it is.
+    /// With an answer of this HTTP status, success or not.
     Answered(u16),
-    /// The answer is larger than is accepted; reading it was stopped.
+    /// The answer exceeds the limit; it was not read to the end.
     TooLarge {
-        /// Its status.
+        /// The status of the answer.
         status: u16,
-        /// What would have been accepted, in bytes.
+        /// The limit in bytes.
         max: usize,
     },
-    /// Nobody tried.
+    /// The call was not attempted.
     NotMade,
-    /// There was no connection: nothing can have happened.
+    /// There was no connection, so the call had no effect.
     NotSent(String),
-    /// The request itself cannot be sent, to nobody and never.
+    /// The request itself is invalid and can never be sent.
     Invalid(String),
-    /// Sent, or perhaps sent, but no whole answer in time.
+    /// Sent, or perhaps sent, but the answer was not complete in time.
     TimedOut(String),
-    /// Sent, or perhaps sent, but the answer broke off or made no sense.
+    /// Sent, or perhaps sent, but the answer broke off or was invalid.
     Broken(String),
-    /// Nobody was there to hear the answer.
+    /// The caller stopped waiting for the answer.
     Abandoned {
-        /// It was sent, or perhaps sent.
+        /// Whether it was sent, or may have been.
         sent: bool,
     },
-    /// With an SMTP reply, whatever it is.
+    /// With an SMTP reply, success or not.
     Replied {
         /// Its code.
         code: u16,
@@ -51,59 +51,59 @@ pub enum CallEnd {
     },
     /// With an error of SES.
     Ses {
-        /// The HTTP status that it came with.
+        /// The HTTP status of the error.
         status: u16,
         /// Its name, such as `MessageRejected`.
         name: String,
-        /// What is used up is the quota of the day.
+        /// Whether the daily quota is used up.
         daily_quota: bool,
     },
-    /// The upstream is well, but it refused a recipient, and perhaps others.
+    /// The upstream works, but it refused one or more recipients.
     RecipientRefused {
         /// The upstream's code.
         code: String,
-        /// The upstream's words, without addresses.
+        /// The upstream's text, without addresses.
         reason: String,
         /// Whether trying again may help.
         verdict: Verdict,
     },
-    /// The other side was silent or went away before anything could have come of it.
+    /// The other side was silent or disconnected before the call could have an effect.
     CutShort {
-        /// It was silent.
+        /// Whether it was silent.
         timed_out: bool,
-        /// While what.
+        /// What happened, and at which step.
         why: String,
     },
 }
 
 impl CallEnd {
-    /// The end of a call whose answer had begun with this status when it ended so. An error is one without its body too; a
-    /// success is none without it.
+    /// The end of a call that ended this way after the status line of its answer. An error status counts even without
+    /// its body; a success does not.
     #[must_use]
     pub fn after_head(self, status: u16) -> Self {
         if status >= 400 { Self::Answered(status) } else { self }
     }
 }
 
-/// The meaning of a call's end.
+/// The meaning of a call's result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Judgement {
-    /// For the gates.
+    /// The result for the gates.
     pub result: CallResult,
-    /// Whether trying again may help; nothing if the call did not fail.
+    /// Whether a retry may help; `None` if the call did not fail.
     pub verdict: Option<Verdict>,
-    /// The upstream may have acted on the call, and nobody knows.
+    /// Whether it is unknown if the upstream acted on the call.
     pub ambiguous: bool,
-    /// For people; never empty, and without anything of the request or the answer.
+    /// A text for people; never empty, and without anything from the request or the answer.
     pub reason: String,
-    /// The status, or a word for an end without one.
+    /// The status, or a word if there is none.
     pub code: Option<String>,
-    /// Whether the answer may be given to equal requests.
+    /// Whether the answer may be reused for equal requests.
     pub reusable: bool,
 }
 
-/// Whether an answer with this status may be given again: a success, but of redirections only those that HTTP lets
-/// caches keep without being told.
+/// Whether an answer with this status may be reused: successes, and those redirects that HTTP lets caches store by
+/// default.
 pub(crate) const fn is_reusable(status: u16) -> bool {
     matches!(status, 200..=299 | 300 | 301 | 308)
 }
@@ -136,7 +136,7 @@ impl Judgement {
 }
 
 impl CallEnd {
-    /// What it means at an upstream with these codes.
+    /// Its meaning at an upstream with these extra codes.
     pub fn judge(&self, codes: &ExtraCodes) -> Judgement {
         match self {
             CallEnd::Answered(status) => Judgement::of_status(*status, codes),
@@ -194,7 +194,8 @@ impl CallEnd {
     }
 }
 
-/// An error is judged without its body. A success whose answer cannot be kept is none, and would be none again.
+/// An error is judged without its body. A success whose answer cannot be kept is a permanent failure: it would be too
+/// large again.
 fn too_large(status: u16, max: usize, codes: &ExtraCodes) -> Judgement {
     let judged = Judgement::of_status(status, codes);
     if judged.verdict.is_some() {

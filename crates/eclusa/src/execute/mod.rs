@@ -1,7 +1,7 @@
-//! Making the calls that jobs ask for, and what their ends mean.
+//! Makes the calls of jobs, and defines what their results mean.
 //!
-//! Every kind of upstream ends its calls as [`Called`]. Nothing is followed, unpacked or sent twice here: what to do after
-//! a failure is decided by the rules of the lane.
+//! Every kind of upstream returns its calls as [`Called`]. Redirects are not followed, bodies are not decompressed, and
+//! nothing is sent twice here: the rules of the lane decide what to do after a failure.
 
 mod callback;
 pub mod http;
@@ -28,20 +28,21 @@ use self::ses::SesUpstream;
 use crate::config::{Upstream, UpstreamKind};
 use crate::request::Content;
 
-/// What is known about a call besides what is sent.
+/// What is known about a call in addition to its content.
 #[derive(Clone, Copy)]
 pub struct CallContext<'a> {
-    /// Sent as `Idempotency-Key`, so that the upstream can tell a repeated call: the caller's key, else the job's id.
+    /// Sent as `Idempotency-Key`, so that the upstream can recognise a repeated call: the caller's key, else the job's
+    /// id.
     pub idempotency_key: &'a str,
     /// Sent in place of the caller's `traceparent`, if there is one.
     pub traceparent: Option<&'a str>,
-    /// Sent in place of all others of the same name: what the config makes for this one call.
+    /// Headers that the config makes for this call. They replace all others of the same name.
     pub headers: &'a [(HeaderName, HeaderValue)],
-    /// For answers that name a moment, such as `Retry-After` with a date.
+    /// For answers that name a point in time, such as `Retry-After` with a date.
     pub clock: &'a dyn Clock,
 }
 
-/// Whether a call was sent, or perhaps sent, for whoever cuts it off.
+/// Whether a call was sent, or may have been, for the code that cancels it.
 #[derive(Debug, Default)]
 pub struct Sent(AtomicBool);
 
@@ -54,25 +55,25 @@ impl Sent {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// For the next call of the same job.
+    /// Resets it for the next call of the same job.
     pub(crate) fn clear(&self) {
         self.0.store(false, Ordering::Relaxed);
     }
 }
 
-/// Calls one upstream, of whichever kind it is. Clones share their connections.
+/// Calls one upstream of any kind. Clones share their connections.
 #[derive(Debug, Clone)]
 pub enum UpstreamClient {
-    /// It speaks HTTP.
+    /// Over HTTP.
     Http(HttpUpstream),
-    /// It takes mail by SMTP.
+    /// Mail over SMTP.
     Smtp(SmtpUpstream),
-    /// It takes mail by the API of SES.
+    /// Mail over the API of SES.
     Ses(SesUpstream),
 }
 
 impl UpstreamClient {
-    /// A client by the upstream's rules. It connects when it is first used.
+    /// A client with the upstream's rules. It connects when it is first used.
     pub fn new(upstream: &Upstream) -> Result<Self, TlsError> {
         match &upstream.kind {
             UpstreamKind::Http(rules) => HttpUpstream::new(upstream, rules).map(Self::Http),
@@ -81,7 +82,7 @@ impl UpstreamClient {
         }
     }
 
-    /// Makes one call and reads the whole answer. `sent` is set before anything can have come of it.
+    /// Makes one call and reads the whole answer. `sent` is set before the call can have an effect.
     pub async fn call(&self, content: &Content, context: &CallContext<'_>, sent: &Sent) -> Called {
         match (self, content) {
             (Self::Http(client), Content::Http(request)) => {
@@ -90,21 +91,21 @@ impl UpstreamClient {
             }
             (Self::Smtp(client), Content::Mail(mail)) => client.send(mail, context.clock.now(), sent).await,
             (Self::Ses(client), Content::Mail(mail)) => client.send(mail, context, sent).await,
-            (Self::Http(_), Content::Templates) => {
-                CallEnd::Invalid("the job has no request, and the upstream no template that makes one".into())
-                    .into()
-            }
+            (Self::Http(_), Content::Templates) => CallEnd::Invalid(
+                "the job has no request, and the upstream has no template to make one".into(),
+            )
+            .into(),
             (Self::Http(_), Content::Mail(_)) => {
                 CallEnd::Invalid("the job is a message, and the upstream speaks HTTP".into()).into()
             }
             (Self::Smtp(_) | Self::Ses(_), Content::Http(_) | Content::Templates) => {
-                CallEnd::Invalid("the job is not a message, and the upstream takes nothing else".into())
+                CallEnd::Invalid("the job is not a message, and the upstream accepts only messages".into())
                     .into()
             }
         }
     }
 
-    /// Makes one call whose bodies pass in both directions as they come.
+    /// Makes one call and streams the bodies in both directions.
     pub async fn stream<B>(&self, head: Head, body: B, context: &CallContext<'_>) -> Result<Streamed, CallEnd>
     where
         B: Body<Data = Bytes> + Send + Unpin + 'static,
@@ -113,7 +114,7 @@ impl UpstreamClient {
         match self {
             Self::Http(client) => client.stream(head, body, context).await,
             Self::Smtp(_) | Self::Ses(_) => {
-                Err(CallEnd::Invalid("the upstream takes messages, not requests".into()))
+                Err(CallEnd::Invalid("the upstream accepts messages, not requests".into()))
             }
         }
     }

@@ -1,8 +1,8 @@
-//! What a call's end means, for everybody who makes or hears of calls: workers, direct lanes, and workers elsewhere that
-//! tell of their own.
+//! What the result of a call means, for all that make or report calls: workers, direct lanes, and workers elsewhere
+//! that report their own calls.
 //!
-//! All of it is pure: from how a call ended and the rules, to what the gates are told, whether another upstream may help,
-//! and what becomes of the job.
+//! All of it is pure: from the end of a call and the rules, to the report for the gates, whether another upstream may
+//! help, and the outcome for the job.
 
 use eclusa_core::gate::CallResult;
 use eclusa_core::retry::{ExtraCodes, FailedCall, RetryPolicy, Verdict};
@@ -11,18 +11,18 @@ use eclusa_core::{CallFailure, FailureReason, JobId, Name, Outcome, Report, Retr
 use super::judge::{CallEnd, Judgement};
 use crate::request::{Mail, Response};
 
-/// A call that ended, as whoever made it saw it.
+/// The result of a call, as its caller saw it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Called {
-    /// How.
+    /// How the call ended.
     pub end: CallEnd,
-    /// For how long the upstream says to stay away.
+    /// How long the upstream asks for no further calls.
     pub close: Option<Span>,
-    /// The whole answer, where it was read here.
+    /// The whole answer, if it was read here.
     pub answer: Option<Response>,
-    /// What the answer says was used, where that was read on its way.
+    /// The usage that the answer reports, if it was read while streaming.
     pub usage: Usage,
-    /// What is left to send of a message, in place of what was to be sent.
+    /// What is left to send of a message, in place of the original.
     pub left: Option<Box<Mail>>,
 }
 
@@ -32,33 +32,33 @@ impl From<CallEnd> for Called {
     }
 }
 
-/// A call that was judged by the rules.
+/// A call judged by the rules.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Judged {
-    /// Where it was made.
+    /// The upstream that was called.
     pub upstream: Name,
-    /// What its end means.
+    /// The meaning of its result.
     pub judgement: Judgement,
-    /// What the gates are told.
+    /// The report for the gates.
     pub report: Report,
 }
 
-/// Which attempt of which job a call was.
+/// The attempt of a job that a call belongs to.
 #[derive(Debug, Clone, Copy)]
 pub struct Attempt {
     /// The job.
     pub job: JobId,
-    /// From 1.
+    /// The number of the attempt, from 1.
     pub number: u32,
-    /// Of the jitter.
+    /// The seed of the jitter.
     pub seed: u64,
-    /// It was made with one of several keys. What the upstream says of staying away is said to that key, and the job may go on
+    /// Whether it was made with one of several keys. A Retry-After then closes only that key, and the job may continue
     /// with another.
     pub keyed: bool,
 }
 
 impl Judged {
-    /// Judges a call to `upstream`, which means some codes differently.
+    /// Judges a call to `upstream`, whose `codes` extend the usual lists.
     pub fn new(upstream: Name, called: &Called, codes: &ExtraCodes) -> Self {
         let judgement = called.end.judge(codes);
         let retry_after = called.close.map(|wait| RetryAfter { wait, bucket: None });
@@ -73,12 +73,12 @@ impl Judged {
         Self { upstream, judgement, report }
     }
 
-    /// Whether another upstream may cure what went wrong. What may have had its effect is sent again only if `repeatable`.
+    /// Whether another upstream may help. A call that may have had an effect is sent again only if `repeatable`.
     pub fn may_go_on(&self, repeatable: bool) -> bool {
         self.judgement.verdict == Some(Verdict::Retryable) && (repeatable || !self.judgement.ambiguous)
     }
 
-    /// What becomes of the job when this was the last call of an attempt.
+    /// The outcome for the job if this was the last call of an attempt.
     pub fn outcome(&self, retry: &RetryPolicy, attempt: Attempt) -> Outcome {
         let Judgement { result, verdict, ambiguous, reusable, .. } = self.judgement;
         match (verdict, result) {
@@ -92,7 +92,7 @@ impl Judged {
                 }
             }
             (None, CallResult::NotSent) => Outcome::Release,
-            // As if its worker had vanished: back to the front of its line, or dead where the lane forbids to send twice.
+            // As if its worker had vanished: back to the front of its line, or dead if the lane forbids sending twice.
             (None, CallResult::Unknown) if !ambiguous || retry.retries_ambiguous() => Outcome::Release,
             (None, CallResult::Unknown) => Outcome::Dead(self.failure()),
             (None, _) if reusable => Outcome::Done,
@@ -100,7 +100,7 @@ impl Judged {
         }
     }
 
-    /// How it failed, to be kept with the job.
+    /// The failure, to be kept with the job.
     pub fn failure(&self) -> CallFailure {
         let reason = FailureReason::new(&self.judgement.reason);
         CallFailure {

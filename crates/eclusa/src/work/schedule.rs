@@ -56,7 +56,7 @@ pub(super) async fn run(parts: ScheduleParts) {
 
 /// The next step of a schedule.
 #[derive(Debug, PartialEq, Eq)]
-enum Next {
+enum NextStep {
     /// Nothing is due before this time.
     Wait(Time),
     /// The job of this time is due.
@@ -66,20 +66,20 @@ enum Next {
 }
 
 /// The next step at `now` for a schedule that is done up to `last`; `None` if it has no more times.
-fn next(schedule: &Schedule, last: Time, now: Time) -> Option<Next> {
+fn next(schedule: &Schedule, last: Time, now: Time) -> Option<NextStep> {
     let first = schedule.after(last)?;
     if first > now {
-        return Some(Next::Wait(first));
+        return Some(NextStep::Wait(first));
     }
     if first + LATE >= now {
-        return Some(Next::Job(first));
+        return Some(NextStep::Job(first));
     }
     Some(match schedule.missed {
-        Missed::Skip => Next::Pass(schedule.until(now - LATE).unwrap_or(first)),
-        Missed::Once => Next::Job(schedule.until(now).unwrap_or(first)),
+        Missed::Skip => NextStep::Pass(schedule.until(now - LATE).unwrap_or(first)),
+        Missed::Once => NextStep::Job(schedule.until(now).unwrap_or(first)),
         Missed::All => match too_old(schedule, now).filter(|passed| *passed >= first) {
-            Some(passed) => Next::Pass(passed),
-            None => Next::Job(first),
+            Some(passed) => NextStep::Pass(passed),
+            None => NextStep::Job(first),
         },
     })
 }
@@ -138,15 +138,15 @@ impl Timetable {
                 tokio::time::sleep(POLL).await;
                 return Ok(last);
             }
-            Some(Next::Wait(moment)) => {
+            Some(NextStep::Wait(moment)) => {
                 tokio::time::sleep(Duration::from_millis(moment.since(now).as_millis()).min(POLL)).await;
                 return Ok(last);
             }
-            Some(Next::Pass(moment)) => {
+            Some(NextStep::Pass(moment)) => {
                 tracing::warn!(schedule = %self.name, until = iso(moment), "Scheduled times were missed");
                 (moment, None)
             }
-            Some(Next::Job(moment)) => {
+            Some(NextStep::Job(moment)) => {
                 let Some(job) = self.job(moment).await? else {
                     self.refused(moment).await;
                     return Ok(last);
@@ -259,13 +259,18 @@ mod tests {
         let last = at("2026-11-14T03:00:00Z");
         let day = |day: u64| at(&format!("2026-11-{day}T03:00:00Z"));
         for (now, skip, once, all) in [
-            ("2026-11-15T02:59:59Z", Next::Wait(day(15)), Next::Wait(day(15)), Next::Wait(day(15))),
-            ("2026-11-15T03:00:00Z", Next::Job(day(15)), Next::Job(day(15)), Next::Job(day(15))),
-            ("2026-11-15T03:01:00Z", Next::Job(day(15)), Next::Job(day(15)), Next::Job(day(15))),
-            ("2026-11-15T03:01:01Z", Next::Pass(day(15)), Next::Job(day(15)), Next::Job(day(15))),
-            ("2026-11-17T02:00:00Z", Next::Pass(day(16)), Next::Job(day(16)), Next::Job(day(15))),
+            (
+                "2026-11-15T02:59:59Z",
+                NextStep::Wait(day(15)),
+                NextStep::Wait(day(15)),
+                NextStep::Wait(day(15)),
+            ),
+            ("2026-11-15T03:00:00Z", NextStep::Job(day(15)), NextStep::Job(day(15)), NextStep::Job(day(15))),
+            ("2026-11-15T03:01:00Z", NextStep::Job(day(15)), NextStep::Job(day(15)), NextStep::Job(day(15))),
+            ("2026-11-15T03:01:01Z", NextStep::Pass(day(15)), NextStep::Job(day(15)), NextStep::Job(day(15))),
+            ("2026-11-17T02:00:00Z", NextStep::Pass(day(16)), NextStep::Job(day(16)), NextStep::Job(day(15))),
             // Today's is not missed yet.
-            ("2026-11-17T03:00:30Z", Next::Pass(day(16)), Next::Job(day(17)), Next::Job(day(15))),
+            ("2026-11-17T03:00:30Z", NextStep::Pass(day(16)), NextStep::Job(day(17)), NextStep::Job(day(15))),
         ] {
             for (missed, wanted) in [("skip", skip), ("once", once), ("all", all)] {
                 assert_eq!(
@@ -282,7 +287,7 @@ mod tests {
         let minutes = schedule("* * * * *", "UTC", "all");
         let now = at("2026-11-17T12:00:30Z");
         let passed = Time::from_millis(at("2026-11-17T12:00:00Z").as_millis() - 100 * 60_000);
-        assert_eq!(next(&minutes, at("2026-11-01T00:00:00Z"), now), Some(Next::Pass(passed)));
-        assert_eq!(next(&minutes, passed, now), Some(Next::Job(passed + LATE)));
+        assert_eq!(next(&minutes, at("2026-11-01T00:00:00Z"), now), Some(NextStep::Pass(passed)));
+        assert_eq!(next(&minutes, passed, now), Some(NextStep::Job(passed + LATE)));
     }
 }

@@ -1,4 +1,4 @@
-//! Bodies on their way, with bounds on size and on silence.
+//! Streaming bodies, with bounds on size and on silence.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -17,19 +17,19 @@ use tokio::time::{Instant, Sleep, sleep};
 use super::explain;
 use crate::execute::CallEnd;
 
-/// Any error, as bodies have them.
+/// Any error of a body.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// A body that is sent.
+/// The body of a request to an upstream.
 pub(super) type SentBody = UnsyncBoxBody<Bytes, BoxError>;
 
-/// The most that is set aside for a body because its length was announced.
+/// The most bytes that are allocated in advance for a body of announced length.
 const MAX_AHEAD: u64 = 64 * 1024;
 
-/// Why an answer's body ended before its end.
+/// Why an answer's body ended early.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum BodyError {
-    /// Nothing came for so long.
+    /// Nothing came for this long.
     #[error("the answer stopped: nothing came for {0:?}")]
     Idle(Duration),
     /// The connection broke.
@@ -51,8 +51,8 @@ fn broken(error: &hyper::Error) -> BodyError {
     BodyError::Broken(explain("the answer broke off", error))
 }
 
-/// The whole body, or nothing if it is larger than `max`. What is not read is never asked for: dropping the body ends
-/// its connection, or its stream.
+/// The whole body, or `None` if it is larger than `max`. The rest is not read: dropping the body closes its connection
+/// or stream.
 pub(super) async fn collect(mut body: Incoming, max: usize) -> Result<Option<Vec<u8>>, BodyError> {
     let announced = body.size_hint().lower();
     if announced > max as u64 {
@@ -60,7 +60,7 @@ pub(super) async fn collect(mut body: Incoming, max: usize) -> Result<Option<Vec
     }
     let mut whole = Vec::with_capacity(usize::try_from(announced.min(MAX_AHEAD)).unwrap_or_default());
     while let Some(frame) = body.frame().await {
-        // Anything else is trailers, which are of no use without the connection.
+        // Other frames are trailers, which are not passed on.
         if let Ok(data) = frame.map_err(|error| broken(&error))?.into_data() {
             if data.len() > max - whole.len() {
                 return Ok(None);
@@ -71,13 +71,13 @@ pub(super) async fn collect(mut body: Incoming, max: usize) -> Result<Option<Vec
     Ok(Some(whole))
 }
 
-/// An answer's body as it comes, given up when the upstream is silent for too long. A reader that takes its time is not
-/// the upstream's silence.
+/// An answer's body as it arrives. It fails when the upstream is silent for too long; a slow reader does not count as
+/// silence.
 #[derive(Debug)]
 pub struct AnswerBody {
     body: Incoming,
     idle: Duration,
-    /// Runs while the upstream is waited for. Absent until it was: most answers come whole.
+    /// Runs while waiting for the upstream. Created with the first wait: most answers need none.
     silence: Option<Pin<Box<Sleep>>>,
     waiting: bool,
 }
@@ -118,12 +118,12 @@ impl Body for AnswerBody {
     }
 }
 
-/// How the upload of a caller's body goes.
+/// The progress of the upload of a caller's body.
 #[derive(Debug, Default)]
 pub(super) struct Progress {
-    /// Told when a part was taken, and when the caller begins to be waited for.
+    /// Notified when a part was taken, and when the wait for the caller begins.
     pub(super) changed: Notify,
-    /// Whether the caller is waited for: that is not the upstream's silence.
+    /// Whether the upload waits for the caller, which does not count as the upstream's silence.
     waiting: AtomicBool,
 }
 
@@ -133,7 +133,7 @@ impl Progress {
     }
 }
 
-/// A caller's body that tells how its upload goes.
+/// A caller's body that reports the progress of its upload.
 pub(super) struct Noted<B> {
     pub(super) body: B,
     pub(super) progress: Arc<Progress>,

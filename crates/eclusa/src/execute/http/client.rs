@@ -1,4 +1,4 @@
-//! The client of one upstream.
+//! The HTTP client of one upstream.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,13 +25,13 @@ use crate::policy::sources;
 use crate::request::{Request, Response};
 use crate::shard;
 
-/// Connections that a shard keeps open without a call.
+/// Idle connections that a shard keeps open.
 const MAX_IDLE: usize = 64;
-/// For how long. Shorter than most servers do, so that a call seldom meets a connection that is being closed.
+/// How long they are kept. Shorter than the timeout of most servers, so that a call seldom meets a closing connection.
 const IDLE_FOR: Duration = Duration::from_secs(30);
-/// The most bytes of an answer's headers, and of what is read ahead of a body.
+/// The most bytes of an answer's headers, and of a body read ahead.
 const READ_BUFFER: usize = 64 * 1024;
-/// How often a silent HTTP/2 connection is asked whether it is still there, and how long the answer may take.
+/// How often a silent HTTP/2 connection is pinged, and how long the reply may take.
 const PING_EVERY: Duration = Duration::from_secs(20);
 const PING_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -50,22 +50,22 @@ struct Inner {
     max_response: usize,
 }
 
-/// A request without its body, which may be sent as it is.
+/// The head of a request, ready to be sent.
 #[derive(Debug, Clone)]
 pub struct Head {
-    /// As [`target::method`] made it.
+    /// As [`target::method`] returns it.
     pub method: Method,
-    /// As [`target::normalise`] made it.
+    /// As [`target::normalise`] returns it.
     pub path: String,
-    /// As [`target::query`] made it.
+    /// As [`target::query`] returns it.
     pub query: Option<String>,
-    /// As [`headers::keep_sendable`] left them.
+    /// As [`headers::keep_sendable`] leaves them.
     pub headers: HeaderMap,
 }
 
 impl Head {
-    /// The head of a job's request, which is checked again: it may be older than a rule, and this is the last place that can
-    /// refuse it.
+    /// The head of a job's request. It is checked again: the job may be older than a rule, and this is the last place
+    /// to refuse it.
     fn of_job(request: &Request) -> Result<Self, CallEnd> {
         Ok(Self {
             method: target::method(&request.method).map_err(|bad| invalid("method", &bad))?,
@@ -81,16 +81,16 @@ impl Head {
     }
 }
 
-/// An answer whose body is still on its way.
+/// An answer whose body is still arriving.
 #[derive(Debug)]
 pub struct Streamed {
     /// The status.
     pub status: StatusCode,
     /// End-to-end headers only.
     pub headers: HeaderMap,
-    /// For how long the upstream says to stay away.
+    /// How long the upstream asks for no further calls.
     pub close: Option<Span>,
-    /// The body, as it comes.
+    /// The body as it arrives.
     pub body: AnswerBody,
 }
 
@@ -102,11 +102,11 @@ struct Answer {
 }
 
 impl HttpUpstream {
-    /// A client by the upstream's rules. It connects when it is first used.
+    /// A client with the upstream's rules. It connects when it is first used.
     pub fn new(upstream: &Upstream, rules: &HttpRules) -> Result<Self, TlsError> {
         let connector = Connector::new(tls::client_config(&upstream.tls)?, upstream.connect_timeout);
-        // A request that found its pooled connection closed before a byte of it was sent goes out again on another
-        // connection by itself: nothing can have happened.
+        // A request whose pooled connection closed before a byte was sent is sent again automatically on another
+        // connection: it had no effect.
         let client = || {
             Client::builder(TokioExecutor::new())
                 .retry_canceled_requests(true)
@@ -120,7 +120,7 @@ impl HttpUpstream {
                 .http2_keep_alive_timeout(PING_TIMEOUT)
                 .build(connector.clone())
         };
-        // A compressed answer does not tell what was used. The upstream's own `headers` come later and win.
+        // The usage cannot be read from a compressed answer. The upstream's own `headers` come later and win.
         let reads_answers = !sources(&rules.policies).is_empty();
         let plain = reads_answers.then_some((ACCEPT_ENCODING, HeaderValue::from_static("identity")));
         let inner = Inner {
@@ -161,9 +161,9 @@ impl HttpUpstream {
         }
     }
 
-    /// Makes one call whose bodies pass in both directions as they come. The upstream's timeout is its longest silence:
-    /// while the request goes out, until the answer begins, and between its parts. How long `body` takes to come is for
-    /// whoever made it to bound.
+    /// Makes one call and streams the bodies in both directions. The upstream's timeout bounds its silence: while the
+    /// request is sent, until the answer begins, and between its parts. How long `body` takes to arrive must be bounded
+    /// by the caller.
     pub async fn stream<B>(&self, head: Head, body: B, context: &CallContext<'_>) -> Result<Streamed, CallEnd>
     where
         B: Body<Data = Bytes> + Send + Unpin + 'static,
@@ -186,7 +186,7 @@ impl HttpUpstream {
         Ok(Streamed { status, headers, close, body: AnswerBody::new(body, idle) })
     }
 
-    /// What will be sent, and where its connection can be seen.
+    /// The request to send, and a handle that shows its connection.
     fn prepare<B>(
         &self,
         head: Head,
@@ -231,7 +231,7 @@ impl HttpUpstream {
         Uri::from_parts(parts).map_err(|bad| invalid("path", &bad))
     }
 
-    /// Sends, and waits for the head of the answer.
+    /// Sends the request and waits for the head of the answer.
     async fn exchange(
         &self,
         request: http::Request<SentBody>,
@@ -266,8 +266,7 @@ fn invalid(what: &str, bad: &dyn std::error::Error) -> CallEnd {
     CallEnd::Invalid(format!("the {what} {bad}"))
 }
 
-/// Whether a byte of the request can have been sent: not without a connection, and not if the connection gave the
-/// request back.
+/// The end of a failed call. No byte was sent if there was no connection, or if the connection returned the request.
 pub(in crate::execute) fn failed(error: &Error) -> CallEnd {
     let cause = std::error::Error::source(error);
     let given_back =

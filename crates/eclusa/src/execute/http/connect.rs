@@ -1,4 +1,4 @@
-//! Connections with a bound on everything until the first byte of a request: name lookup, TCP and TLS.
+//! Connections, with one timeout for everything before the first byte of a request: name lookup, TCP and TLS.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -26,7 +26,7 @@ impl Connector {
         Self::by(Resolver::default(), tls, limit)
     }
 
-    /// Connects only to what `resolver` finds.
+    /// Connects only to addresses that `resolver` returns.
     pub(crate) fn by(resolver: Resolver, tls: rustls::ClientConfig, limit: Duration) -> Self {
         let mut tcp = HttpConnector::new_with_resolver(resolver);
         tcp.enforce_http(false);

@@ -1,7 +1,7 @@
-//! Which headers go through.
+//! Which headers are passed on.
 //!
-//! Headers of one connection end with it, those that are ours are meant for us, and those that frame the message are
-//! written anew. All others pass as they are, in both directions.
+//! Hop-by-hop headers and headers for Eclusa are removed, and headers that frame the message are written again. All
+//! others are passed on unchanged, in both directions.
 
 use http::header::{
     AUTHORIZATION, CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderName, HeaderValue, TE, TRAILER,
@@ -21,7 +21,7 @@ pub const MAX_HEADER_BYTES: usize = 32 * 1024;
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
-/// Headers that cannot be sent.
+/// Why headers cannot be sent.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum BadHeaders {
     /// Too many.
@@ -30,15 +30,15 @@ pub enum BadHeaders {
     /// Too large in all.
     #[error("has headers of more than {MAX_HEADER_BYTES} bytes")]
     TooLarge,
-    /// Not a name.
+    /// An invalid name.
     #[error("has a header whose name is empty or holds a character that names cannot")]
     Name,
-    /// Not a value: a line break, for example. The value is not shown, it may be secret.
+    /// An invalid value, with a line break for example. The value is not shown, since it may be secret.
     #[error("has a header {0:?} whose value holds a character that values cannot")]
     Value(String),
 }
 
-/// Takes out of a caller's request what is not to be sent upstream.
+/// Removes headers of a caller's request that must not be sent upstream.
 pub fn keep_sendable(headers: &mut HeaderMap) -> Result<(), BadHeaders> {
     if headers.len() > MAX_HEADERS {
         return Err(BadHeaders::TooMany);
@@ -51,25 +51,25 @@ pub fn keep_sendable(headers: &mut HeaderMap) -> Result<(), BadHeaders> {
     Ok(())
 }
 
-/// The headers of a caller that are to be sent upstream, names in lower case.
+/// The headers of a caller that are sent upstream, with names in lower case.
 pub fn from_caller<'a>(
     headers: impl IntoIterator<Item = (&'a str, &'a [u8])>,
 ) -> Result<Vec<(String, Vec<u8>)>, BadHeaders> {
     Ok(pairs(&sendable(headers)?))
 }
 
-/// As pairs for a job.
+/// The headers as pairs, for a job.
 pub(super) fn pairs(headers: &HeaderMap) -> Vec<(String, Vec<u8>)> {
     headers.iter().map(|(name, value)| (name.as_str().to_owned(), value.as_bytes().to_vec())).collect()
 }
 
-/// The headers of a job, which are checked again: it may be older than a rule.
+/// The headers of a job. They are checked again: the job may be older than a rule.
 pub(super) fn of_job(headers: &[(String, Vec<u8>)]) -> Result<HeaderMap, BadHeaders> {
     sendable(headers.iter().map(|(name, value)| (name.as_str(), value.as_slice())))
 }
 
-/// The headers of a request: the caller's, then ours, then those that the configuration gives the upstream and this call,
-/// each in place of those before it.
+/// The headers of a request: the caller's, then ours, then those that the configuration defines for the upstream and
+/// this call. Later ones replace earlier ones.
 pub(super) fn outgoing(
     mut headers: HeaderMap,
     configured: &[(HeaderName, HeaderValue)],
@@ -86,16 +86,16 @@ pub(super) fn outgoing(
     headers
 }
 
-/// Servers may answer 411 to a method that usually has a body and comes without a length.
+/// Adds `Content-Length: 0` for methods that usually have a body: servers may answer 411 without it.
 pub(super) fn announce_empty_body(method: &Method, headers: &mut HeaderMap) {
     if [Method::POST, Method::PUT, Method::PATCH].contains(method) {
         headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
     }
 }
 
-/// Takes out of an upstream's answer what must not go on to a caller.
+/// Removes headers of an upstream's answer that must not reach the caller.
 pub(super) fn strip_answer(headers: &mut HeaderMap) {
-    // Its word on `Eclusa-…` would be taken for ours.
+    // The caller would take its `Eclusa-…` headers for ours.
     strip(headers, |name| name.as_str().starts_with("eclusa-"));
 }
 
@@ -118,7 +118,7 @@ fn sendable<'a>(headers: impl IntoIterator<Item = (&'a str, &'a [u8])>) -> Resul
     Ok(sent)
 }
 
-/// Takes out headers of the connection, those that `Connection` names, and those that are `unwanted` besides.
+/// Removes hop-by-hop headers, those that `Connection` names, and those that are `unwanted`.
 fn strip(headers: &mut HeaderMap, unwanted: impl Fn(&HeaderName) -> bool) {
     let named: Vec<HeaderName> = headers
         .get_all(CONNECTION)
@@ -143,8 +143,8 @@ fn is_framing(name: &HeaderName) -> bool {
     is_hop_by_hop(name) || [HOST, CONTENT_LENGTH, EXPECT].contains(name)
 }
 
-/// What the caller told us, not the upstream. Its `Authorization` is the key it has for us; the upstream's own comes
-/// from the configuration.
+/// Whether a header is meant for Eclusa, not for the upstream. The caller's `Authorization` holds its key for Eclusa;
+/// the upstream's own comes from the configuration.
 fn is_for_us(name: &HeaderName) -> bool {
     is_framing(name)
         || name == AUTHORIZATION
@@ -153,7 +153,7 @@ fn is_for_us(name: &HeaderName) -> bool {
         || name.as_str().starts_with("eclusa-")
 }
 
-/// Keys come from callers as JSON text too, and then hold anything: what a value cannot hold is escaped.
+/// Keys may also come as JSON text and contain anything, so characters that are invalid in a header are escaped.
 fn key_value(key: &str) -> HeaderValue {
     if key.bytes().all(|byte| matches!(byte, b' '..=b'~'))
         && let Ok(value) = HeaderValue::from_str(key)
@@ -161,7 +161,7 @@ fn key_value(key: &str) -> HeaderValue {
         return value;
     }
     let escaped = utf8_percent_encode(key, CONTROLS).to_string();
-    // Only visible ASCII and spaces are left.
+    // Only visible ASCII and spaces remain.
     HeaderValue::try_from(escaped).unwrap_or(HeaderValue::from_static(""))
 }
 
@@ -186,7 +186,7 @@ mod tests {
         from_caller(headers.iter().map(|(name, value)| (*name, value.as_bytes())))
     }
 
-    /// What passes, of a job and of a request on its way alike.
+    /// The headers that are passed on, the same for jobs and for streamed requests.
     fn names(headers: &[(&str, &str)]) -> Vec<String> {
         let mut names: Vec<String> = caller(headers).unwrap().into_iter().map(|(name, _)| name).collect();
         names.sort();
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_of_the_connection_and_ours_do_not_pass() {
+    fn hop_by_hop_headers_and_ours_are_not_passed_on() {
         let stripped = [
             ("Connection", "close, X-Hop ,  x-other"),
             ("connection", "X-Third"),
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn all_others_pass_as_they_are_and_as_often() {
+    fn all_other_headers_are_passed_on_unchanged() {
         let passed = [
             ("Accept", "*/*"),
             ("Accept-Encoding", "gzip"),
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_a_header_is_refused_without_its_value() {
+    fn an_invalid_header_is_refused_without_quoting_its_value() {
         assert_eq!(caller(&[("X", "a\r\nHost: evil")]), Err(BadHeaders::Value("x".into())));
         assert_eq!(caller(&[("X", "a\0")]), Err(BadHeaders::Value("x".into())));
         for name in ["", "a b", "a:", "a\r\nb", "é"] {
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_of_before_is_stripped_when_it_is_sent() {
+    fn an_older_job_is_stripped_when_it_is_sent() {
         let stored = [("authorization".to_owned(), b"Bearer us".to_vec())];
         let sent = outgoing(of_job(&stored).unwrap(), &[], &context("k"));
         assert!(!sent.contains_key(AUTHORIZATION));
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_keep_their_cookies_and_lose_what_is_of_the_connection() {
+    fn answers_keep_their_cookies_and_lose_hop_by_hop_headers() {
         let mut headers = HeaderMap::new();
         for (name, value) in [
             ("set-cookie", "a=1"),

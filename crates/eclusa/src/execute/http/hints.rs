@@ -1,7 +1,6 @@
-//! What an upstream's answer tells about its limits.
+//! What an upstream's answer says about its limits.
 //!
-//! Every field is written by a stranger: what cannot be understood is as if it were not there, and nothing keeps an
-//! upstream closed for longer than a day.
+//! The fields come from outside: invalid ones are ignored, and none closes an upstream for longer than a day.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -9,37 +8,39 @@ use eclusa_core::{Span, Time};
 use http::HeaderMap;
 use http::header::{DATE, RETRY_AFTER};
 
-/// The longest time that an upstream can ask for.
+/// The longest closure that an upstream can ask for.
 const LONGEST: Span = Span::from_secs(24 * 60 * 60);
 
-/// Numbers from here on are moments, as seconds since 1970; below they are waits. It is in 2001, and 31 years long.
+/// Numbers from here on are timestamps in seconds since 1970; smaller ones are waits. As a timestamp it is in 2001, as
+/// a wait 31 years.
 const FIRST_EPOCH_SECOND: u64 = 1_000_000_000;
-/// From here on they are moments in milliseconds.
+/// From here on they are timestamps in milliseconds.
 const FIRST_EPOCH_MILLI: u64 = FIRST_EPOCH_SECOND * 1_000;
 
-/// What an answer says about when to come back, from the moment it came.
+/// What an answer says about when to call again, counted from its arrival.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Hints {
     /// `Retry-After`.
     pub retry_after: Option<Span>,
-    /// A limit is used up, and that is when it is renewed.
+    /// The time until a used-up limit is renewed.
     pub exhausted_for: Option<Span>,
 }
 
 impl Hints {
-    /// Reads the headers of an answer that came at `now`.
+    /// Reads the headers of an answer that arrived at `now`.
     pub fn read(headers: &HeaderMap, now: Time) -> Self {
-        // Most answers have none of them.
+        // Most answers have none of these.
         if !headers.keys().any(|name| *name == RETRY_AFTER || name.as_str().contains("ratelimit")) {
             return Self::default();
         }
-        // The upstream's moments are by its own clock, which its `Date` shows.
+        // The upstream's timestamps are by its own clock, which its `Date` shows.
         let now = text(headers, DATE.as_str()).and_then(http_date).unwrap_or(now);
         Self { retry_after: retry_after(headers, now), exhausted_for: exhausted(headers, now) }
     }
 
-    /// For how long an answer of this status says to stay away. `Retry-After` wins, but only where the status says that
-    /// the call failed for a reason that time cures; with others it means something else. A used-up limit counts always.
+    /// How long an answer of this status asks for no further calls. `Retry-After` wins, but only if the status is an
+    /// error that a later call may not meet; with other statuses it means something else. A used-up limit always
+    /// counts.
     pub fn close_for(&self, status: u16) -> Option<Span> {
         let asked = self.retry_after.filter(|_| matches!(status, 403 | 429 | 500..=599));
         asked.or(self.exhausted_for).filter(|span| !span.is_zero())
@@ -105,7 +106,7 @@ fn split_unquoted(text: &str, separator: char) -> Vec<&str> {
     text.split(outside).map(str::trim).collect()
 }
 
-/// A wait, in any of the ways that upstreams write one: `30`, `1.5`, a moment since 1970, or `6m0s`.
+/// A wait in any form that upstreams use: `30`, `1.5`, a timestamp, or `6m0s`.
 fn wait(text: &str, now: Time) -> Option<Span> {
     let Some(ms) = decimal_millis(text) else { return units(text) };
     let secs = ms / 1_000;
@@ -142,7 +143,7 @@ fn units(text: &str) -> Option<Span> {
     (!text.is_empty()).then_some(Span::from_millis(total))
 }
 
-/// A number that is not negative, with or without decimals, in thousandths.
+/// A non-negative number, with or without decimals, in thousandths.
 fn decimal_millis(text: &str) -> Option<u64> {
     let (whole, decimals) = text.split_once('.').unwrap_or((text, "0"));
     if !is_digits(whole) || !is_digits(decimals) {
@@ -216,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_date_is_by_the_clock_of_the_upstream() {
+    fn a_date_is_read_by_the_clock_of_the_upstream() {
         let date = ("date", "Sun, 06 Nov 1994 10:00:00 GMT");
         let hints = read(&[date, ("retry-after", "Sun, 06 Nov 1994 10:00:30 GMT")]);
         assert_eq!(hints.retry_after, Some(Span::from_secs(30)));
@@ -236,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn garbage_is_as_if_it_were_not_there() {
+    fn invalid_values_are_ignored() {
         for value in
             ["", "soon", "-1", "1.5", "1e3", "0x10", "5s", "Sun, 99 Nov 1994 08:49:37 GMT", "é", "1, 2"]
         {
@@ -300,12 +301,12 @@ mod tests {
     }
 
     #[test]
-    fn resets_are_waits_or_moments() {
+    fn resets_are_waits_or_timestamps() {
         let reset = |value| exhausted(&[("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", value)]);
         assert_eq!(reset("30"), Some(30_000));
         assert_eq!(reset("1.5"), Some(1_500));
         assert_eq!(reset("0.0019"), Some(1));
-        // GitHub's way. The upstream's clock says 2026-01-01 00:00:00.
+        // As GitHub does it. The upstream's clock says 2026-01-01 00:00:00.
         let date = ("date", "Thu, 01 Jan 2026 00:00:00 GMT");
         let moment = |value| exhausted(&[date, ("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", value)]);
         assert_eq!(moment("1767225660"), Some(60_000));
@@ -338,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn retry_after_wins_where_the_status_makes_it_a_wish_to_stay_away() {
+    fn retry_after_wins_with_statuses_that_ask_for_a_pause() {
         let secs = Span::from_secs;
         let hints = Hints { retry_after: Some(secs(5)), exhausted_for: Some(secs(60)) };
         for status in [403, 429, 500, 503, 599] {
@@ -350,7 +351,7 @@ mod tests {
         let only_asked = Hints { exhausted_for: None, ..hints };
         assert_eq!(only_asked.close_for(202), None);
         let now = Hints { retry_after: Some(Span::ZERO), ..hints };
-        assert_eq!(now.close_for(429), None, "come back at once");
+        assert_eq!(now.close_for(429), None, "call again at once");
         assert_eq!(Hints::default().close_for(429), None);
     }
 }

@@ -20,10 +20,10 @@ pub use tls::TlsError;
 use std::error::Error;
 use std::fmt::Write;
 
-/// The longest text about an error.
+/// The longest error text, in characters.
 const MAX_REASON: usize = 300;
 
-/// `what`, and the causes of `error` behind it.
+/// `what`, followed by the causes of `error`.
 pub(in crate::execute) fn explain(what: &str, error: &(dyn Error + 'static)) -> String {
     let mut text = what.to_owned();
     let mut last = String::new();
@@ -31,7 +31,7 @@ pub(in crate::execute) fn explain(what: &str, error: &(dyn Error + 'static)) -> 
     while let Some(cause) = next {
         next = cause.source();
         let said = cause.to_string();
-        // Wrappers often say again what they wrap.
+        // Wrappers often repeat the text of what they wrap.
         if !said.is_empty() && !last.contains(&said) {
             let _ = write!(text, ": {said}");
             last = said;

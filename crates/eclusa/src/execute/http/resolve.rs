@@ -1,4 +1,4 @@
-//! From the name of a host to its addresses, and which of them may be called.
+//! Resolves host names, and checks which addresses may be called.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::pin::Pin;
@@ -10,7 +10,7 @@ use tower::Service;
 
 use super::body::BoxError;
 
-/// Looks names up, each time a connection is made: what is checked here is what is connected to.
+/// Resolves a name each time a connection is made, so that the checked address is the one that is connected to.
 #[derive(Clone, Default)]
 pub(crate) struct Resolver {
     /// If set, only public addresses and these may be called.
@@ -18,7 +18,7 @@ pub(crate) struct Resolver {
 }
 
 impl Resolver {
-    /// Gives only public addresses and those of `besides`.
+    /// Returns only public addresses and those of `besides`.
     pub(crate) fn public(besides: Arc<[IpAddr]>) -> Self {
         Self { only: Some(besides) }
     }
@@ -51,7 +51,7 @@ impl Service<Name> for Resolver {
     }
 }
 
-/// Whether an address belongs to nobody but a host on the Internet.
+/// Whether an address is a public one on the Internet.
 fn is_public(address: IpAddr) -> bool {
     match address.to_canonical() {
         IpAddr::V4(address) => is_public_v4(address),
@@ -69,7 +69,7 @@ fn is_public_v4(address: Ipv4Addr) -> bool {
     !special
 }
 
-/// Those that carry an IPv4 address inside are left out too: it would have to be looked at.
+/// Addresses that embed an IPv4 address do not count as public: the embedded one may be private.
 fn is_public_v6(address: Ipv6Addr) -> bool {
     let global = address.segments()[0] & 0xe000 == 0x2000;
     let special = matches!(address.segments(), [0x2001, 0..=0x1ff | 0xdb8, ..] | [0x2002 | 0x3fff, ..]);
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn private_addresses_are_told_from_public_ones() {
+    fn private_and_public_addresses_are_distinguished() {
         let public = |text: &str| is_public(text.parse().unwrap());
         for address in ["1.1.1.1", "93.184.216.34", "100.63.0.1", "172.32.0.1", "2606:4700::1111", "2a00::1"]
         {
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_name_that_leads_home_is_not_followed_unless_that_is_listed() {
+    async fn a_name_with_a_private_address_is_refused_unless_the_address_is_listed() {
         let look = async |mut resolver: Resolver| {
             let name: Name = "localhost".parse().unwrap();
             resolver.call(name).await.map(|found| found.map(|address| address.ip()).collect::<Vec<_>>())

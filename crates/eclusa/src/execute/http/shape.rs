@@ -1,7 +1,7 @@
-//! The request that a template makes of one job.
+//! Makes the request of a job from a template.
 //!
-//! Where a value stands decides what it may be: in JSON alone anything, in a text only what has one obvious form. Nothing
-//! said here repeats a value: it may be personal or secret.
+//! The place of a value decides what it may be: as a whole JSON value anything, within a text only what has one obvious
+//! form. Error texts never quote a value: it may be personal or secret.
 
 use std::collections::BTreeMap;
 
@@ -18,62 +18,62 @@ use crate::config::{
 use crate::request::Request;
 use crate::verify::token;
 
-/// All but what is unreserved in an address (RFC 3986).
+/// All characters except those that are unreserved in an address (RFC 3986).
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// What templates are rendered over.
+/// The values for the placeholders of a template.
 #[derive(Clone, Copy)]
 pub struct Values<'a> {
     /// The job's `params`; null if it has none.
     pub params: &'a Value,
     /// Eclusa's id of the job.
     pub job_id: &'a str,
-    /// The id that the job came with.
+    /// The id that the caller gave the job.
     pub id: Option<&'a str>,
     /// Whose job it is.
     pub tenant: &'a str,
     /// See [`webhook_url`].
     pub webhook_url: Option<&'a str>,
-    /// What the upstream calls the job.
+    /// The upstream's id for the job.
     pub external_id: Option<&'a str>,
-    /// The key under which the call is made.
+    /// The key with which the call is made.
     pub key: Option<&'a str>,
 }
 
-/// What a job brings to the templates of all upstreams.
+/// The values of a job, for the templates of all upstreams.
 #[derive(Clone, Copy)]
 pub struct JobValues<'a> {
     /// Its `params`; null if it has none.
     pub params: &'a Value,
     /// Its id.
     pub job: JobId,
-    /// The id that it came with.
+    /// The id that the caller gave it.
     pub id: Option<&'a str>,
     /// Whose it is.
     pub tenant: &'a str,
 }
 
-/// A request that was made from a template.
+/// A request made from a template.
 pub struct Shaped {
-    /// What to send, with the headers of the template.
+    /// The request, with the headers of the template.
     pub request: Request,
-    /// The headers of the template once more: they come from the config, so they are sent whatever they are called.
+    /// The headers of the template again: they come from the config, so they are sent whatever their names.
     pub headers: Vec<(HeaderName, HeaderValue)>,
 }
 
 /// Why a template does not fit a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unfit {
-    /// What the job lacks, as the template calls it: `params./input`.
+    /// The placeholder that the job cannot fill, such as `params./input`.
     pub field: String,
     /// What is wrong with it.
     pub problem: &'static str,
 }
 
-/// Upstreams, and where they tell how jobs ended.
+/// The upstreams, and the base of their webhook addresses.
 #[derive(Clone, Copy)]
 pub struct Targets<'a> {
-    /// All there are.
+    /// All upstreams of the config.
     pub upstreams: &'a BTreeMap<Name, Upstream>,
     /// `server.public_url`.
     pub public_url: Option<&'a BaseUrl>,
@@ -86,13 +86,13 @@ impl<'a> From<&'a Config> for Targets<'a> {
 }
 
 impl Targets<'_> {
-    /// Whether the upstreams of `chain` take messages; they are of one sort.
+    /// Whether the upstreams of `chain` accept messages; all upstreams of a chain are of one kind.
     pub fn take_mail(&self, chain: &[Name]) -> bool {
         chain.first().and_then(|name| self.upstreams.get(name)).is_some_and(Upstream::is_mail)
     }
 }
 
-/// Where `upstream` tells how the job ended.
+/// The address at which `upstream` reports the result of the job.
 pub fn webhook_url(public_url: &BaseUrl, upstream: &Name, verify: Option<&Verify>, job: JobId) -> String {
     let url = format!("{public_url}/v1/webhooks/{upstream}/{job}");
     match verify {
@@ -101,7 +101,7 @@ pub fn webhook_url(public_url: &BaseUrl, upstream: &Name, verify: Option<&Verify
     }
 }
 
-/// What the template of `upstream` makes of a job; `None` if it has none.
+/// The request that the template of `upstream` makes of a job; `None` if it has no template.
 pub fn for_upstream(
     targets: Targets<'_>,
     upstream: &Name,
@@ -122,7 +122,7 @@ pub fn for_upstream(
     ))
 }
 
-/// The request, or everything that the job lacks.
+/// The request, or all placeholders that the job cannot fill.
 pub fn shape(template: &RequestTemplate, values: &Values<'_>) -> Result<Shaped, Vec<Unfit>> {
     let mut renderer = Renderer { values, unfit: Vec::new() };
     let path = renderer.path(&template.path);
@@ -149,12 +149,12 @@ pub fn shape(template: &RequestTemplate, values: &Values<'_>) -> Result<Shaped, 
     Ok(Shaped { request, headers })
 }
 
-/// Where a text is put.
+/// Where a text is inserted.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
     /// In a path or a query, where values are percent-encoded.
     Address,
-    /// Elsewhere.
+    /// Anywhere else.
     Text,
 }
 
@@ -171,7 +171,7 @@ impl Renderer<'_> {
         }
     }
 
-    /// As JSON.
+    /// The value of a placeholder as JSON.
     fn value(&mut self, placeholder: &Placeholder) -> Option<Value> {
         let Values { params, job_id, id, tenant, webhook_url, external_id, key } = *self.values;
         let text = match placeholder {
@@ -195,7 +195,7 @@ impl Renderer<'_> {
         text.map(|text| Value::String(text.to_owned()))
     }
 
-    /// As text.
+    /// The value of a placeholder as text.
     fn word(&mut self, placeholder: &Placeholder) -> Option<String> {
         match self.value(placeholder)? {
             Value::String(text) => Some(text),
@@ -228,7 +228,7 @@ impl Renderer<'_> {
         text
     }
 
-    /// The path as it is sent. The text between the values cannot be wrong, so what is wrong comes from one of them.
+    /// The path as it is sent. The text between the values was checked, so any fault comes from a value.
     fn path(&mut self, template: &TextTemplate) -> String {
         let before = self.unfit.len();
         let path = self.text(template, Place::Address);
@@ -237,7 +237,7 @@ impl Renderer<'_> {
         }
         let is_empty = |placeholder: &Placeholder| self.encoded(placeholder).is_empty();
         let problem = match target::normalise(&path) {
-            // Without its last segment a path may mean all that lies below it.
+            // Without its last segment a path may address everything below it.
             Ok(path) if !template.placeholders().any(is_empty) => return path,
             Err(target::BadPath::TooLong) => "makes the path too long",
             _ => {
@@ -254,7 +254,7 @@ impl Renderer<'_> {
         path
     }
 
-    /// The value as it stands in a path, if it can.
+    /// The value as it appears in a path, if it can.
     fn encoded(&self, placeholder: &Placeholder) -> String {
         let word = Renderer { values: self.values, unfit: Vec::new() }.word(placeholder).unwrap_or_default();
         utf8_percent_encode(&word, ENCODED).to_string()
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn the_body_says_what_it_is_unless_the_template_does() {
+    fn a_json_body_gets_a_content_type_unless_the_template_has_one() {
         let sent = |request: &str| {
             shaped(request, &json!({ "p": "hé" })).unwrap_or_else(|_| panic!("{request}")).request
         };
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn values_in_an_address_stay_where_they_are_put() {
+    fn values_in_an_address_are_encoded() {
         let params = json!({ "model": "flux pro?x=1", "n": 3 });
         let sent =
             shaped("{ path = '/v1/{params./model}/{tenant}?n={params./n}&hook={webhook_url}' }", &params)
@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_that_a_job_lacks_is_named_once() {
+    fn every_missing_value_is_named_once() {
         let request = "{ path = '/{params./a}', headers = { X = '{params./b}', Y = '{id}' }, body = { c = '{params./c/0}', a = '{params./a}' } }";
         assert_eq!(
             unfit(request, &json!({ "c": [] })),

@@ -1,7 +1,7 @@
-//! Where a request goes: a path that stays below the upstream's base, whoever decodes it.
+//! The target of a request: a path that stays below the upstream's base, however it is decoded.
 //!
-//! Servers and proxies disagree on what is decoded when, so a path that means another one to any of them is refused,
-//! not repaired. What passes here is sent as it is: what was checked and routed is what the upstream gets.
+//! Servers and proxies disagree on what is decoded when, so a path that any of them could read as another one is
+//! refused, not repaired. What passes is sent unchanged: the upstream gets what was checked and routed.
 
 use http::Method;
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode, utf8_percent_encode};
@@ -17,7 +17,7 @@ pub enum BadPath {
     #[error("is longer than {MAX_TARGET} bytes")]
     TooLong,
     /// `http://host/…` where a path belongs.
-    #[error("must be a path below the upstream's address, not an address of its own")]
+    #[error("must be a path below the upstream's address, not a whole address")]
     Absolute,
     /// `.` or `..`, in any encoding.
     #[error("must not hold a segment `.` or `..`, encoded or not")]
@@ -28,24 +28,24 @@ pub enum BadPath {
     /// `%2f`, `%5c` or `\`, also encoded twice.
     #[error("must not hold a backslash, nor a slash or backslash that is percent-encoded")]
     HiddenSlash,
-    /// A byte that is neither text nor space.
+    /// A control character.
     #[error("must not hold control characters, encoded or not")]
     Control,
     /// `%` without two hexadecimal digits.
     #[error("holds a `%` that is not followed by two hexadecimal digits")]
     BadEscape,
-    /// A character in more bytes than it needs, which some decoders take for a dot or a slash.
+    /// An overlong encoding of a character, which some decoders take for a dot or a slash.
     #[error("holds percent-encoded bytes that are an overlong form of another character")]
     Overlong,
     /// `?` or `#`.
-    #[error("must not hold `?` or `#`: the query is a field of its own")]
+    #[error("must not hold `?` or `#`: the query is a separate field")]
     QueryInPath,
-    /// A method that is no word, or one that is about the connection.
+    /// A method that is invalid, or about the connection.
     #[error("is not a method that can be passed on")]
     Method,
 }
 
-/// What a path holds only as an escape. `%` is not among these: escapes stay as they came.
+/// The characters that are escaped in a path. `%` is not among them: existing escapes are kept.
 const ESCAPED_IN_PATH: &AsciiSet = &CONTROLS
     .add(b' ')
     .add(b'"')
@@ -59,11 +59,11 @@ const ESCAPED_IN_PATH: &AsciiSet = &CONTROLS
     .add(b'|')
     .add(b'}');
 
-/// What a query holds only as an escape: what would end it, or could not be sent.
+/// The characters that are escaped in a query: those that would end it or cannot be sent.
 const ESCAPED_IN_QUERY: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'<').add(b'>').add(b'#');
 
-/// A path as it is sent: it starts with `/` or is empty, which is the base itself, and no way of decoding it leads out of
-/// its base.
+/// A path as it is sent: it starts with `/` or is empty, which means the base itself, and no way of decoding it leads
+/// out of the base.
 pub fn normalise(path: &str) -> Result<String, BadPath> {
     if path.is_empty() {
         return Ok(String::new());
@@ -89,7 +89,7 @@ pub fn normalise(path: &str) -> Result<String, BadPath> {
     if sent.len() > MAX_TARGET { Err(BadPath::TooLong) } else { Ok(sent) }
 }
 
-/// A query as it is sent, without its `?`. It is kept as it is, but for what could not be sent so.
+/// A query as it is sent, without its `?`. It is unchanged, except for characters that cannot be sent.
 pub fn query(query: &str) -> Result<String, BadPath> {
     if query.len() > MAX_TARGET {
         return Err(BadPath::TooLong);
@@ -106,8 +106,8 @@ pub fn method(method: &str) -> Result<Method, BadPath> {
     Method::from_bytes(method.as_bytes()).ok().filter(may_be_sent).ok_or(BadPath::Method)
 }
 
-/// Whether a method may be passed on. `CONNECT` and `TRACE` are about the connection, not about a resource; of others, those that
-/// are written as methods are. The longest that is registered, `UPDATEREDIRECTREF`, has 17 letters.
+/// Whether a method may be passed on. `CONNECT` and `TRACE` are about the connection, not about a resource. Unknown
+/// methods pass if they look like methods. The longest registered one, `UPDATEREDIRECTREF`, has 17 letters.
 pub(crate) fn may_be_sent(method: &Method) -> bool {
     const LONGEST: usize = 20;
     match *method {
@@ -126,7 +126,7 @@ pub(crate) fn may_be_sent(method: &Method) -> bool {
     }
 }
 
-/// Most paths: nothing in them means anything to any decoder.
+/// Whether nothing in a path has a special meaning to any decoder, as in most paths.
 fn is_plain(path: &str) -> bool {
     let segments = path.strip_prefix('/').map(|rest| rest.split('/'));
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'~');
@@ -170,7 +170,7 @@ fn refuse_bad_escapes(segment: &[u8]) -> Result<(), BadPath> {
     if escapes.map(|(at, _)| at).all(is_escape) { Ok(()) } else { Err(BadPath::BadEscape) }
 }
 
-/// The first two bytes of a UTF-8 form of three or four bytes that a shorter one exists for.
+/// Whether these are the first two bytes of an overlong UTF-8 sequence of three or four bytes.
 fn is_overlong(pair: &[u8]) -> bool {
     matches!(pair, [0xE0, 0x80..=0x9F] | [0xF0, 0x80..=0x8F])
 }
@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ordinary_paths_pass_as_they_are() {
+    fn ordinary_paths_pass_unchanged() {
         for path in [
             "/",
             "/score",
@@ -206,13 +206,13 @@ mod tests {
     }
 
     #[test]
-    fn what_could_not_be_sent_is_escaped() {
+    fn characters_that_cannot_be_sent_are_escaped() {
         assert_eq!(normalise("/café/a b").as_deref(), Ok("/caf%C3%A9/a%20b"));
         assert_eq!(normalise("/a[0]{x}|^`\"<>").as_deref(), Ok("/a%5B0%5D%7Bx%7D%7C%5E%60%22%3C%3E"));
     }
 
     #[test]
-    fn tricks_are_refused_for_what_they_are() {
+    fn tricks_are_refused_with_their_reason() {
         use BadPath::*;
         for (path, reason) in [
             ("/..", DotSegment),
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn queries_are_kept() {
+    fn queries_pass_unchanged() {
         for text in ["", "cpf=1", "a=%2e%2e%2f&b=c+d", "u=http://x/../y", "a=%zz", "x={1}|2"] {
             assert_eq!(query(text).as_deref(), Ok(text));
         }

@@ -1,4 +1,4 @@
-//! Whom to trust and whom to claim to be.
+//! TLS settings of clients: trusted authorities and client certificates.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use thiserror::Error;
 
 use crate::config::Tls;
 
-/// Certificates that cannot be used.
+/// Why certificates cannot be used.
 #[derive(Debug, Error)]
 pub enum TlsError {
     /// `ca_file` is not PEM.
@@ -24,13 +24,13 @@ pub enum TlsError {
     /// A file is PEM but holds no certificate.
     #[error("{0} holds no certificate")]
     Empty(&'static str),
-    /// A certificate or key that TLS does not take, or two that do not belong together.
+    /// A certificate or key that TLS refuses, or two that do not match.
     #[error("the certificates cannot be used")]
     Refused(#[from] rustls::Error),
 }
 
-/// The public authorities and those of `tls`, with its client certificate. Which HTTP is spoken is for the connector
-/// to say.
+/// Trusts the public authorities and those of `tls`, and uses its client certificate. The connector chooses the version
+/// of HTTP.
 pub(crate) fn client_config(tls: &Tls) -> Result<ClientConfig, TlsError> {
     let mut roots = RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
     if let Some(ca) = &tls.ca {
@@ -67,13 +67,13 @@ mod tests {
     }
 
     #[test]
-    fn certificates_that_fit_are_taken() {
+    fn matching_certificates_are_accepted() {
         let (ca, _) = pair();
         assert!(client_config(&Tls { ca: Some(ca), client: Some(pair()) }).is_ok());
     }
 
     #[test]
-    fn what_is_wrong_is_named_by_its_file() {
+    fn faults_are_reported_by_file() {
         let bad = |tls| client_config(&tls).unwrap_err();
         let ca = |pem: &[u8]| bad(Tls { ca: Some(pem.to_vec()), client: None });
         assert!(matches!(ca(b"not pem"), TlsError::Empty("ca_file")));

@@ -1,4 +1,4 @@
-//! What became of a message for each of its recipients, and what that means for the job.
+//! The result of a message for each of its recipients, and what that means for the job.
 
 use eclusa_core::retry::Verdict;
 use serde_json::{Value, json};
@@ -6,45 +6,45 @@ use serde_json::{Value, json};
 use crate::execute::{CallEnd, Called};
 use crate::request::{Mail, Refusal, Response};
 
-/// What an upstream said of one recipient.
+/// The result for one recipient.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Fate {
-    /// It has the message for it.
+pub enum RecipientResult {
+    /// The upstream accepted the message for this recipient.
     Accepted,
-    /// It does not take it.
+    /// The upstream refused it.
     Refused {
-        /// Its code.
+        /// The upstream's code.
         code: String,
-        /// Its words, without addresses.
+        /// The upstream's text, without addresses.
         reason: String,
-        /// Whether trying again may help.
+        /// Whether a retry may help.
         verdict: Verdict,
     },
 }
 
-/// What became of the recipients of one call.
+/// The results of one call.
 #[derive(Debug, Default)]
 pub struct Delivery {
-    /// By address. Those of which nothing was said are missing, and still left to send to.
-    pub fates: Vec<(String, Fate)>,
-    /// What the upstream calls the message, if it gives it a name.
+    /// By address. Recipients without a result are missing and still left to send to.
+    pub results: Vec<(String, RecipientResult)>,
+    /// The upstream's id for the message, if it gives one.
     pub upstream_id: Option<String>,
 }
 
 impl Delivery {
-    /// The call as the job sees it. `end` is how the call ended as a whole: badly, or well for all recipients that were not
-    /// refused. A call that went well is none while recipients were refused for good, in earlier attempts too; then they,
-    /// and those that are left, are what remains of the message.
+    /// The call as the job sees it. `end` is how the call ended as a whole, and `went_well` whether it succeeded for
+    /// all recipients that were not refused. The call still counts as failed if recipients were refused permanently,
+    /// now or in earlier attempts; they, and the recipients that are left, then remain of the message.
     pub fn into_called(self, mail: &Mail, end: CallEnd, went_well: bool) -> Called {
         let mut left = mail.clone();
-        for (address, fate) in &self.fates {
-            match fate {
-                Fate::Accepted => left.progress.accepted.push(address.clone()),
-                Fate::Refused { code, reason, verdict: Verdict::Permanent } => {
+        for (address, result) in &self.results {
+            match result {
+                RecipientResult::Accepted => left.progress.accepted.push(address.clone()),
+                RecipientResult::Refused { code, reason, verdict: Verdict::Permanent } => {
                     let (address, code, reason) = (address.clone(), code.clone(), reason.clone());
                     left.progress.refused.push(Refusal { address, code, reason });
                 }
-                Fate::Refused { verdict: Verdict::Retryable, .. } => {}
+                RecipientResult::Refused { verdict: Verdict::Retryable, .. } => {}
             }
         }
         let end = match left.progress.refused.as_slice() {
@@ -61,11 +61,12 @@ impl Delivery {
         Called { answer, left: changed.then(|| Box::new(left)), ..end.into() }
     }
 
-    /// What is kept with the job: what became of each recipient, over all attempts. Nothing if the upstream said nothing.
+    /// The answer kept with the job: the result for each recipient, over all attempts. `None` if the upstream gave no
+    /// result.
     fn answer(&self, mail: &Mail, end: &CallEnd) -> Option<Response> {
-        let said = self.fates.iter().find_map(|(_, fate)| match fate {
-            Fate::Refused { code, .. } => code.parse().ok(),
-            Fate::Accepted => None,
+        let said = self.results.iter().find_map(|(_, result)| match result {
+            RecipientResult::Refused { code, .. } => code.parse().ok(),
+            RecipientResult::Accepted => None,
         });
         let status = match end {
             CallEnd::Answered(status) | CallEnd::Replied { code: status, .. } => Some(*status),
@@ -75,15 +76,15 @@ impl Delivery {
         let status = status.or(said)?;
         let recipient = |address: &str| -> Value {
             let refused = mail.progress.refused.iter().find(|known| known.address == address);
-            let fate = self.fates.iter().find(|(known, _)| known == address);
-            match (refused, fate) {
+            let result = self.results.iter().find(|(known, _)| known == address);
+            match (refused, result) {
                 _ if mail.progress.accepted.iter().any(|known| known == address) => {
                     json!({ "address": address, "status": "accepted" })
                 }
                 (Some(Refusal { code, reason, .. }), _) => {
                     json!({ "address": address, "status": "refused", "code": code, "reason": reason })
                 }
-                (None, Some((_, Fate::Refused { code, reason, .. }))) => {
+                (None, Some((_, RecipientResult::Refused { code, reason, .. }))) => {
                     json!({ "address": address, "status": "deferred", "code": code, "reason": reason })
                 }
                 (None, _) => json!({ "address": address, "status": "deferred" }),
@@ -101,7 +102,7 @@ impl Delivery {
     }
 }
 
-/// How many of several recipients it is about.
+/// Adds to a reason how many of several recipients it concerns.
 pub(super) fn counted(reason: &str, these: usize, all: usize) -> String {
     if all == 1 { reason.to_owned() } else { format!("{reason} ({these} of {all} recipients)") }
 }

@@ -1,12 +1,12 @@
-//! Calls to upstreams that take messages.
+//! Calls to upstreams that accept messages.
 //!
-//! A message has several recipients, and an upstream may accept it for some of them only. Those are never sent it again:
-//! what is left goes back to the store with the end of the call.
+//! A message has several recipients, and an upstream may accept it for only some of them. It is never sent to those
+//! again: what is left returns to the store with the result of the call.
 
 mod delivery;
 mod mime;
 mod smtp;
 
-pub use delivery::{Delivery, Fate};
+pub use delivery::{Delivery, RecipientResult};
 pub use mime::to_mime;
 pub use smtp::SmtpUpstream;

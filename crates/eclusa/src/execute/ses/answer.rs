@@ -1,20 +1,20 @@
-//! What SES answers.
+//! Answers of SES.
 
 use eclusa_core::Span;
 use serde::Deserialize;
 
 use crate::request::Response;
 
-/// The daily quota counts the last 24 hours, so that some of it comes back all the time; AWS asks to try again within ten
-/// minutes.
+/// How long to wait when the daily quota is used up. It covers the last 24 hours, so it recovers continuously; AWS
+/// advises to retry within ten minutes.
 pub(super) const DAILY_QUOTA_WAIT: Span = Span::from_secs(10 * 60);
-/// What the message of a throttled request says when it is not about the rate.
+/// The message of a throttled request that exceeded the daily quota, not the rate.
 const DAILY_QUOTA: &str = "Daily message quota exceeded";
-/// The longest name that is believed to be one.
+/// The longest text that is taken for a name.
 const MAX_NAME: usize = 100;
 
 #[derive(Default, Deserialize)]
-struct Body {
+struct ErrorBody {
     #[serde(rename = "__type")]
     kind: Option<String>,
     code: Option<String>,
@@ -25,24 +25,24 @@ struct Body {
 /// An error of SES.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct SesError {
-    /// Such as `MessageRejected`; none if whatever answered does not speak as AWS does.
+    /// Such as `MessageRejected`; `None` if the answer is not in the format of AWS.
     pub(super) name: Option<String>,
-    /// What is used up is the quota of the day.
+    /// Whether the daily quota is used up.
     pub(super) daily_quota: bool,
 }
 
 impl SesError {
-    /// Reads the answer to a request that failed.
+    /// Reads the answer to a failed request.
     pub(super) fn read(answer: &Response) -> Self {
         let header = answer.headers.iter().find(|(name, _)| name == "x-amzn-errortype");
         let header = header.and_then(|(_, value)| std::str::from_utf8(value).ok());
-        let body: Body = serde_json::from_slice(&answer.body).unwrap_or_default();
+        let body: ErrorBody = serde_json::from_slice(&answer.body).unwrap_or_default();
         let name = [header, body.kind.as_deref(), body.code.as_deref()].into_iter().flatten().find_map(name);
         let daily_quota = body.message.is_some_and(|message| message.contains(DAILY_QUOTA));
         Self { name, daily_quota }
     }
 
-    /// Whether it is not about the message but about who signed it, or when.
+    /// Whether the signature was refused: the credentials or the time, not the message.
     pub(super) fn is_about_signature(&self) -> bool {
         let name = self.name.as_deref().unwrap_or_default();
         matches!(
@@ -57,7 +57,8 @@ impl SesError {
     }
 }
 
-/// `MessageRejected`, of `com.amazonaws.ses#MessageRejected` or `MessageRejected:http://internal.amazon.com/…`.
+/// Extracts `MessageRejected` from `com.amazonaws.ses#MessageRejected` or
+/// `MessageRejected:http://internal.amazon.com/…`.
 fn name(text: &str) -> Option<String> {
     let name = text.split_once(':').map_or(text, |(name, _)| name);
     let name = name.rsplit_once('#').map_or(name, |(_, name)| name).trim();
@@ -96,14 +97,14 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_come_from_ses_has_no_name() {
+    fn an_answer_that_is_not_from_ses_has_no_name() {
         for body in ["", "<html>", "[]", r#"{"code":7}"#, r#"{"code":"a b"}"#, r#"{"message":"no"}"#] {
             assert_eq!(read(None, body), (None, false), "{body}");
         }
     }
 
     #[test]
-    fn the_quota_of_the_day_is_told_from_the_rate() {
+    fn the_daily_quota_is_distinguished_from_the_rate() {
         let throttled = |message: &str| read(Some("ThrottlingException"), message).1;
         assert!(throttled(r#"{"message":"Daily message quota exceeded."}"#));
         assert!(!throttled(r#"{"message":"Maximum sending rate exceeded."}"#));

@@ -1,4 +1,4 @@
-//! Calls of `SendEmail`, version 2.
+//! Calls `SendEmail`, version 2.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -14,31 +14,31 @@ use super::credentials::{Credentials, Provider};
 use super::sign::{Scope, Unsigned, sign};
 use crate::config::{HttpRules, SesRules, Upstream};
 use crate::execute::http::{HttpUpstream, TlsError};
-use crate::execute::mail::{Delivery, Fate, to_mime};
+use crate::execute::mail::{Delivery, RecipientResult, to_mime};
 use crate::execute::{CallContext, CallEnd, Called, Sent};
 use crate::request::{Mail, Request, Response};
 
 const PATH: &str = "/v2/email/outbound-emails";
 const SERVICE: &str = "ses";
 const JSON: &str = "application/json";
-/// An answer holds a message id, or an error.
+/// The largest answer in bytes: it holds a message id, or an error.
 const MAX_ANSWER: usize = 64 * 1024;
-/// AWS takes signatures whose moment is five minutes off. A clock that is less wrong than this is believed.
+/// AWS accepts signatures that are up to five minutes off. A clock that is off by less than this is not corrected.
 const MAX_SKEW_MS: i64 = 60_000;
 
-/// Sends mail by the API of Amazon SES. Clones share their connections and credentials.
+/// Sends mail over the API of Amazon SES. Clones share their connections and credentials.
 #[derive(Clone)]
 pub struct SesUpstream {
-    inner: Arc<Inner>,
+    inner: Arc<SesInner>,
 }
 
-struct Inner {
+struct SesInner {
     http: HttpUpstream,
     rules: SesRules,
-    /// As it is sent.
+    /// The host as it is sent.
     host: String,
     credentials: Provider,
-    /// How far the clock of AWS is ahead of ours, if that is much.
+    /// How far the clock of AWS is ahead of ours, in milliseconds, if it is off by much.
     skew_ms: AtomicI64,
 }
 
@@ -48,7 +48,7 @@ struct Inner {
 struct SendEmail<'a> {
     from_email_address: &'a str,
     destination: Destination<'a>,
-    content: Content,
+    content: MailContent,
     #[serde(skip_serializing_if = "Option::is_none")]
     configuration_set_name: Option<&'a str>,
 }
@@ -61,7 +61,7 @@ struct Destination<'a> {
 
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
-struct Content {
+struct MailContent {
     raw: Raw,
 }
 
@@ -72,17 +72,17 @@ struct Raw {
 }
 
 impl SesUpstream {
-    /// A client by the upstream's rules. It connects when it is first used.
+    /// A client with the upstream's rules. It connects when it is first used.
     pub(crate) fn new(upstream: &Upstream, rules: &SesRules) -> Result<Self, TlsError> {
         let (host, mut url) = (rules.url.host_header(), rules.url.clone());
-        // What is signed must be what is sent, by HTTP/2 too.
+        // The signed host must equal the sent one, in HTTP/2 too.
         if let Ok(authority) = host.parse() {
             url.authority = authority;
         }
         let http = HttpUpstream::new(upstream, &HttpRules::plain(url, MAX_ANSWER))?;
         let credentials = Provider::new(&rules.credentials)?;
         let (rules, skew_ms) = (rules.clone(), AtomicI64::new(0));
-        Ok(Self { inner: Arc::new(Inner { http, rules, host, credentials, skew_ms }) })
+        Ok(Self { inner: Arc::new(SesInner { http, rules, host, credentials, skew_ms }) })
     }
 
     /// Sends a message to the recipients that are left: to all of them, or to none.
@@ -99,10 +99,10 @@ impl SesUpstream {
         let (close, answered) = (called.close, called.answer.as_ref());
         let (delivery, end, went_well) = match (called.end, answered.and_then(message_id)) {
             (CallEnd::Answered(status @ 200..=299), Some(id)) => {
-                let fates = to.into_iter().map(|address| (address, Fate::Accepted)).collect();
-                (Delivery { fates, upstream_id: Some(id) }, CallEnd::Answered(status), true)
+                let results = to.into_iter().map(|address| (address, RecipientResult::Accepted)).collect();
+                (Delivery { results, upstream_id: Some(id) }, CallEnd::Answered(status), true)
             }
-            // Whoever answers so is not SES, and has no message.
+            // This is not SES, so the message was not accepted.
             (CallEnd::Answered(status @ 200..=399), _) => {
                 let why = format!("answered {status} without a message id: is `url` the endpoint of SES?");
                 (Delivery::default(), CallEnd::Broken(why), false)
@@ -118,7 +118,7 @@ impl SesUpstream {
         let message = SendEmail {
             from_email_address: &mail.from.address,
             destination: Destination { to_addresses: to },
-            content: Content { raw: Raw { data: BASE64_STANDARD.encode(mime) } },
+            content: MailContent { raw: Raw { data: BASE64_STANDARD.encode(mime) } },
             configuration_set_name: self.inner.rules.configuration_set.as_deref(),
         };
         serde_json::to_vec(&message).map_err(|error| error.to_string())
@@ -141,8 +141,8 @@ impl SesUpstream {
         }
     }
 
-    /// What to sign with again, if the signature was refused and there is reason to believe that another would not be. Nothing
-    /// was sent by then, so this is no second attempt.
+    /// The credentials for another signature, if the signature was refused and another one is likely to be accepted. No
+    /// message was accepted by then, so this is not a second attempt.
     async fn after_refusal(
         &self,
         called: &Called,
@@ -167,7 +167,7 @@ impl SesUpstream {
         skew_ms: i64,
         context: &CallContext<'_>,
     ) -> Called {
-        let Inner { http, rules, host, .. } = &*self.inner;
+        let SesInner { http, rules, host, .. } = &*self.inner;
         let path = format!("{}{PATH}", rules.url.prefix);
         let unsigned = Unsigned { method: "POST", host, path: &path, headers: &[(CONTENT_TYPE, JSON)], body };
         let now = context.clock.now().as_millis();
@@ -186,8 +186,8 @@ impl SesUpstream {
         http.call(&request, &CallContext { headers: &headers, ..*context }).await
     }
 
-    /// Whether the answer to a request that was signed with the clock set by `used_ms` shows that this is wrong. The right
-    /// difference is then known, perhaps from another request that was under way.
+    /// Whether the answer to a request signed with the skew `used_ms` shows that this skew is wrong. The right skew is
+    /// then known, perhaps from a concurrent request.
     fn learn_skew(&self, answer: &Response, used_ms: i64, context: &CallContext<'_>) -> bool {
         let date = answer.headers.iter().find(|(name, _)| name == "date");
         let date = date.and_then(|(_, value)| std::str::from_utf8(value).ok());
@@ -203,19 +203,22 @@ impl SesUpstream {
         if !differs(self.inner.skew_ms.swap(skew, Ordering::Relaxed)) {
             return true;
         }
-        tracing::warn!(skewMs = skew, "The clock differs from that of AWS, requests are signed by theirs");
+        tracing::warn!(
+            skewMs = skew,
+            "The clock differs from that of AWS; requests are signed with the time of AWS"
+        );
         true
     }
 }
 
-/// What SES calls the message.
+/// The id that SES gave the message.
 fn message_id(answer: &Response) -> Option<String> {
     let body: serde_json::Value = serde_json::from_slice(&answer.body).ok()?;
     Some(body["MessageId"].as_str()?.to_owned())
 }
 
-/// How the call ended, with the name of the error if it is one of SES. What SES says of a message may name people: nothing
-/// else is kept of the answer.
+/// How the call ended, with the name of the error if it is from SES. Texts of SES may name people, so nothing else of
+/// the answer is kept.
 fn named(end: CallEnd, answer: Option<&Response>) -> CallEnd {
     match (&end, answer.map(SesError::read)) {
         (CallEnd::Answered(status), Some(SesError { name: Some(name), daily_quota })) => {

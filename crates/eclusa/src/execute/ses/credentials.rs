@@ -1,4 +1,4 @@
-//! Who sends: credentials of AWS, and where they come from.
+//! Credentials of AWS, and where they come from.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -14,36 +14,36 @@ use crate::config::{CredentialSource, Secret};
 use crate::execute::CallContext;
 use crate::execute::http::TlsError;
 
-/// How often a file is looked at.
+/// How often a file is checked.
 const LOOK_EVERY: Span = Span::from_secs(2);
 /// The largest file of credentials: more is a mistake.
 const MAX_FILE_BYTES: u64 = 1 << 20;
-/// Credentials that expire are renewed so long before.
+/// How long before their expiry credentials are renewed.
 const RENEW_BEFORE: Span = Span::from_secs(5 * 60);
-/// How long after a renewal that failed the next is tried, while the old ones are valid.
+/// When a failed renewal is tried again while the old credentials are valid.
 const TRY_AGAIN: Span = Span::from_secs(30);
-/// The same where there are none: those that come meanwhile do not wait for another failure.
+/// The same if there are none: calls in between fail at once instead of waiting for another failure.
 const TRY_AGAIN_WITHOUT: Span = Span::from_secs(1);
 
-/// What signs requests.
+/// The credentials that sign requests.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Credentials {
-    /// Names the key; sent with every request.
+    /// The id of the key; sent with every request.
     pub access_key_id: String,
-    /// Signs; never sent.
+    /// The signing key; never sent.
     pub secret_access_key: Secret,
-    /// Sent with every request, if the key is a temporary one.
+    /// Sent with every request if the key is temporary.
     pub session_token: Option<Secret>,
 }
 
-/// The id is no secret, but names an account.
+/// Hides everything: the id is not secret, but identifies an account.
 impl fmt::Debug for Credentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Credentials(…)")
     }
 }
 
-/// Gives the credentials of the moment. Asks whoever has them no more often than needed, and goes on with the old ones while
+/// Provides the current credentials. Reads the source no more often than needed, and keeps using the old ones while
 /// newer ones cannot be read.
 pub(super) struct Provider {
     source: Source,
@@ -55,30 +55,30 @@ enum Source {
     Metadata { from: Metadata, state: Mutex<MetadataState> },
 }
 
-/// What a file said.
+/// The state of a credentials file.
 #[derive(Default)]
 struct FileRead {
     credentials: Option<Arc<Credentials>>,
-    stamp: Option<Stamp>,
+    stamp: Option<FileStamp>,
     looked: Option<Time>,
 }
 
-/// Tells one state of a file from another.
+/// Detects changes of a file.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Stamp {
+struct FileStamp {
     modified: Option<SystemTime>,
     bytes: u64,
 }
 
-/// What a metadata service said.
+/// The state of a metadata service.
 #[derive(Default)]
 struct MetadataState {
     got: Option<Got>,
-    /// Why there was nothing, and when that was.
+    /// The last failure, and when it happened.
     failed: Option<(Time, String)>,
 }
 
-/// What it gave.
+/// Credentials from a metadata service.
 struct Got {
     credentials: Arc<Credentials>,
     renew_at: Time,
@@ -105,12 +105,12 @@ impl Provider {
         match &self.source {
             Source::Fixed(credentials) => Ok(credentials.clone()),
             Source::File { path, profile, read } => read.lock().await.look(path, profile, now),
-            // One caller renews, the others wait for it; how long is bounded by the timeouts of the calls.
+            // One caller renews, the others wait; the timeouts of the calls bound how long.
             Source::Metadata { from, state } => state.lock().await.renewed(from, context, now).await,
         }
     }
 
-    /// AWS refused these credentials: if they are still the ones in use, they are read anew for the next call.
+    /// Notes that AWS refused these credentials. If they are still in use, they are read again for the next call.
     pub(super) async fn refused(&self, used: &Arc<Credentials>) {
         match &self.source {
             Source::Fixed(_) => {}
@@ -141,7 +141,7 @@ impl FileRead {
         match (self.read_if_changed(path, profile), &self.credentials) {
             (Ok(()), Some(credentials)) => Ok(credentials.clone()),
             (Err(problem), Some(credentials)) => {
-                tracing::warn!(file = %path.display(), problem, "Credentials not read, the old ones stay in use");
+                tracing::warn!(file = %path.display(), problem, "Credentials not read; the old ones stay in use");
                 Ok(credentials.clone())
             }
             (Err(problem), None) => Err(format!("no credentials: {} {problem}", path.display())),
@@ -149,10 +149,10 @@ impl FileRead {
         }
     }
 
-    /// Only a whole, valid profile replaces what is in use: a file may be read while it is written.
+    /// Only a complete, valid profile replaces the current credentials: a file may be read while it is being written.
     fn read_if_changed(&mut self, path: &Path, profile: &str) -> Result<(), String> {
         let about = std::fs::metadata(path).map_err(|error| format!("cannot be read: {error}"))?;
-        let stamp = Stamp { modified: about.modified().ok(), bytes: about.len() };
+        let stamp = FileStamp { modified: about.modified().ok(), bytes: about.len() };
         if self.stamp == Some(stamp) {
             return Ok(());
         }
@@ -161,7 +161,7 @@ impl FileRead {
         }
         let text = std::fs::read_to_string(path).map_err(|error| format!("cannot be read: {error}"))?;
         let read = credentials_of_profile(&text, profile);
-        // What is wrong with a file is said once, as long as there are others to use.
+        // A fault of the file is logged once, as long as there are credentials to use.
         if read.is_ok() || self.credentials.is_some() {
             self.stamp = Some(stamp);
         }
@@ -189,7 +189,7 @@ impl MetadataState {
         match (asked, &mut self.got) {
             (Ok((credentials, expires)), got) => {
                 let credentials = Arc::new(credentials);
-                // Those that expire soon are used until then, and asked for again meanwhile.
+                // Credentials that expire soon are used until then, and requested again meanwhile.
                 let soonest = now + TRY_AGAIN;
                 let renew_at = expires.map_or(now + RENEW_BEFORE, |at| (at - RENEW_BEFORE).max(soonest));
                 *got = Some(Got { credentials: credentials.clone(), renew_at, expires });
@@ -197,7 +197,7 @@ impl MetadataState {
                 Ok(credentials)
             }
             (Err(problem), Some(got)) if got.expires.is_none_or(|expires| now < expires) => {
-                tracing::warn!(problem, "Credentials not renewed, the old ones stay in use");
+                tracing::warn!(problem, "Credentials not renewed; the old ones stay in use");
                 got.renew_at = now + TRY_AGAIN;
                 Ok(got.credentials.clone())
             }

@@ -1,9 +1,9 @@
-//! The file that AWS's own tools keep credentials in: `~/.aws/credentials`.
+//! The credentials file of AWS's own tools: `~/.aws/credentials`.
 
 use super::credentials::Credentials;
 use crate::config::Secret;
 
-/// The credentials of one profile of a file, or what is wrong with it, in words that repeat nothing of it.
+/// The credentials of one profile of a file, or what is wrong with the file, without quoting it.
 pub(crate) fn credentials_of_profile(text: &str, profile: &str) -> Result<Credentials, String> {
     let (mut found, mut within) = (false, false);
     let (mut id, mut secret, mut token) = (None, None, None);
@@ -14,7 +14,7 @@ pub(crate) fn credentials_of_profile(text: &str, profile: &str) -> Result<Creden
             found |= within;
             continue;
         }
-        // An indented line belongs to the setting before it, and none that has such is of use here.
+        // An indented line belongs to the setting before it; no such setting is needed here.
         let comment = trimmed.is_empty() || trimmed.starts_with(['#', ';']);
         if !within || comment || line.starts_with([' ', '\t']) {
             continue;
@@ -77,7 +77,7 @@ aws_secret_access_key =
     }
 
     #[test]
-    fn a_profile_is_read_and_no_other() {
+    fn only_the_named_profile_is_read() {
         assert_eq!(read("default"), ("AKIDDEFAULT".into(), "default/secret=".into(), None));
         assert_eq!(read("mail"), ("AKIDMAIL".into(), "mail+secret".into(), Some("mail-token".into())));
     }

@@ -1,4 +1,4 @@
-//! Credentials that the machine or the container gives: of Amazon ECS and EKS, and of EC2 (version 2 of its service).
+//! Credentials from the metadata service of the machine or container: Amazon ECS and EKS, and EC2 (IMDSv2).
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::execute::http::{HttpUpstream, TlsError};
 use crate::execute::{CallContext, CallEnd};
 use crate::request::Request;
 
-/// It is on the same machine.
+/// Short, because the service is on the same machine.
 const TIMEOUT: Duration = Duration::from_secs(2);
 const MAX_ANSWER: usize = 64 * 1024;
 const TOKEN_PATH: &str = "/latest/api/token";
@@ -22,13 +22,13 @@ const ROLES_PATH: &str = "/latest/meta-data/iam/security-credentials/";
 const TOKEN: HeaderName = HeaderName::from_static("x-aws-ec2-metadata-token");
 const TOKEN_TTL: HeaderName = HeaderName::from_static("x-aws-ec2-metadata-token-ttl-seconds");
 
-/// Asks for credentials.
+/// A client of a metadata service.
 pub(super) struct Metadata {
     client: HttpUpstream,
     source: MetadataSource,
 }
 
-/// What it answers.
+/// The answer of a metadata service.
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct Given {
@@ -72,8 +72,8 @@ impl Metadata {
                 self.call("GET", &format!("{ROLES_PATH}{role}"), &token, context).await?
             }
         };
-        let given: Given =
-            serde_json::from_str(&answer).map_err(|_| "the metadata service answered something else")?;
+        let given: Given = serde_json::from_str(&answer)
+            .map_err(|_| "the metadata service did not answer with credentials")?;
         let expires = given.expiration.and_then(|text| text.parse::<jiff::Timestamp>().ok());
         let expires = expires.and_then(|at| u64::try_from(at.as_millisecond()).ok()).map(Time::from_millis);
         let credentials = Credentials {
@@ -105,7 +105,7 @@ impl Metadata {
 fn container_token(token: &ContainerToken) -> Result<HeaderValue, String> {
     match token {
         ContainerToken::Text(token) => header(token.reveal()),
-        // It is replaced from time to time.
+        // The file is replaced from time to time, so it is read each time.
         ContainerToken::File(path) => {
             let text = std::fs::read_to_string(path)
                 .map_err(|error| format!("the container's token cannot be read: {error}"))?;

@@ -1,6 +1,6 @@
-//! Calls to Amazon SES, by version 2 of its API.
+//! Calls to Amazon SES, with version 2 of its API.
 //!
-//! SES takes a message for all its recipients or for none. An error has a name, which becomes the failure's code.
+//! SES accepts a message for all its recipients or for none. An error has a name, which becomes the failure's code.
 
 mod answer;
 mod client;

@@ -17,10 +17,10 @@ const ALGORITHM: &str = "AWS4-HMAC-SHA256";
 const X_AMZ_DATE: HeaderName = HeaderName::from_static("x-amz-date");
 const X_AMZ_SECURITY_TOKEN: HeaderName = HeaderName::from_static("x-amz-security-token");
 
-/// What a path keeps as it is.
+/// The characters of a path that are encoded.
 const IN_PATH: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
 
-/// Which part of AWS a request is for.
+/// The region and service of a request.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Scope<'a> {
     pub(super) region: &'a str,
@@ -31,16 +31,16 @@ pub(super) struct Scope<'a> {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Unsigned<'a> {
     pub(super) method: &'a str,
-    /// As it is sent: without the port that its scheme has anyway.
+    /// The host as it is sent: without the default port of its scheme.
     pub(super) host: &'a str,
     pub(super) path: &'a str,
-    /// Names in lower case; without those that signing adds.
+    /// With names in lower case; without the headers that signing adds.
     pub(super) headers: &'a [(HeaderName, &'a str)],
     pub(super) body: &'a [u8],
 }
 
-/// The headers that make a request one of these credentials, signed at `now`. `None` if a header cannot be sent, which
-/// only odd credentials cause.
+/// The headers that sign a request with these credentials at `now`. `None` if a header value is invalid, which only
+/// malformed credentials cause.
 pub(super) fn sign(
     request: &Unsigned<'_>,
     scope: Scope<'_>,
@@ -79,7 +79,7 @@ pub(super) fn sign(
 
 fn canonical(request: &Unsigned<'_>, headers: &[(HeaderName, &str)], names: &str) -> String {
     let Unsigned { method, path, body, .. } = request;
-    // The path that is sent is encoded once already; every service but S3 wants it encoded again.
+    // The path is encoded once already; every service except S3 wants it encoded again.
     let path = utf8_percent_encode(path, IN_PATH);
     let mut text = format!("{method}\n{path}\n\n");
     for (name, value) in headers {
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
     use crate::config::Secret;
 
-    /// 30 August 2015, 12:36, the moment of the vectors.
+    /// 30 August 2015, 12:36, the time of the vectors.
     const NOW: Time = Time::from_millis(1_440_938_160_000);
     const VECTORS: Scope<'_> = Scope { region: "us-east-1", service: "service" };
     const TOKEN: &str = "AQoDYXdzEPT//////////wEXAMPLEtc764bNrC9SAPBSM22wDOk4x4HIZ8j4FZTwdQWLWsKWHGBuFqwAeMicRXmxfpSPfIeoIYRqTflfKD8YUuwthAx7mSEI/qkPpKPi/kMcGdQrmGdeehM4IC1NtBmUpp2wUE8phUZampKsburEDy0KPkyQDYwT7WZ0wq5VSXDvp75YU9HFvlRd8Tx6q6fE8YQcHNVXAkiY9q6d+xo0rKwT38xVqr7ZD0u0iPPkUL64lIZbqBAz+scqKmlzm8FDrypNC9Yjc8fPOLn9FX9KSYvKTr4rvx3iSIlTJabIQwj2ICCR/oLxBA==";

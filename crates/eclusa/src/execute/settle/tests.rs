@@ -1,11 +1,11 @@
-//! The whole table, by the words of the design: which codes retry, what counts against an upstream, what may be sent twice.
+//! The whole table of the design: which codes retry, what counts against an upstream, what may be sent twice.
 
 use CallResult::{Failed, NotSent, Rejected, Success, Throttled, TimedOut, Unknown, Unreachable};
 use eclusa_core::retry::OnAmbiguous;
 
 use super::*;
 
-/// What becomes of a job, with the wait in seconds.
+/// The outcome for a job, with the wait in seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
     Done,
@@ -15,7 +15,7 @@ enum Fate {
     Release,
 }
 
-/// Whether another upstream is tried: always, unless the call may have had its effect, or never.
+/// Whether another upstream is tried: always, only if the call may be repeated, or never.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Next {
     Always,
@@ -60,7 +60,7 @@ fn next(judged: &Judged) -> Next {
         (true, true) => Always,
         (true, false) => IfRepeatable,
         (false, false) => Never,
-        (false, true) => panic!("what may be repeated is no worse than what may not"),
+        (false, true) => panic!("repeatable calls go on whenever others do"),
     }
 }
 
@@ -68,8 +68,8 @@ fn why() -> String {
     "why".into()
 }
 
-/// How a call ended, with the seconds that the upstream said to stay away; what the gates hear; what becomes of a job where
-/// an ambiguous call is sent again, and where it is not; whether another upstream is tried.
+/// How a call ended, with its Retry-After in seconds; the result for the gates; the outcome for a job if ambiguous
+/// calls are sent again, and if not; whether another upstream is tried.
 type Row = (CallEnd, Option<u64>, CallResult, Fate, Fate, Next);
 
 fn table() -> Vec<Row> {
@@ -78,7 +78,7 @@ fn table() -> Vec<Row> {
     vec![
         (Answered(200), None, Success, Done, Done, Never),
         (Answered(204), None, Success, Done, Done, Never),
-        // `RateLimit: "burst";r=0;t=30` comes with success too.
+        // `RateLimit: "burst";r=0;t=30` may come with a success too.
         (Answered(200), Some(30), Success, Done, Done, Never),
         (Answered(301), None, Success, Done, Done, Never),
         (Answered(302), None, Success, DoneUncached, DoneUncached, Never),
@@ -94,21 +94,21 @@ fn table() -> Vec<Row> {
         (Answered(501), None, Rejected, Dead, Dead, Never),
         (Answered(503), None, Failed, Retry(1), Retry(1), Always),
         (Answered(503), Some(30), Failed, Retry(30), Retry(30), Always),
-        // Codes that HTTP does not have are no success.
+        // Codes that HTTP does not define are not successes.
         (Answered(799), None, Failed, Retry(1), Retry(1), Always),
         (TooLarge { status: 200, max: 10 }, None, Rejected, Dead, Dead, Never),
         (TooLarge { status: 503, max: 10 }, None, Failed, Retry(1), Retry(1), Always),
-        // No connection, refused or not in time: nothing was sent, but the breaker hears of it.
+        // No connection, refused or not in time: nothing was sent, but it counts for the breaker.
         (CallEnd::NotSent(why()), None, Unreachable, Retry(1), Retry(1), Always),
         (Invalid(why()), None, NotSent, Dead, Dead, Never),
-        // The server refuses everybody, or the account: no fault of the message.
+        // The server refuses everybody, or the account: not the fault of the message.
         (session(554), None, Failed, Retry(1), Retry(1), Always),
         (session(535), None, Failed, Retry(1), Retry(1), Always),
         (session(421), None, Throttled, Retry(1), Retry(1), Always),
         (CallEnd::TimedOut(why()), None, TimedOut, Retry(1), Dead, IfRepeatable),
         (Broken(why()), None, Failed, Retry(1), Dead, IfRepeatable),
         (Broken(why()), Some(30), Failed, Retry(30), Dead, IfRepeatable),
-        // Leave that was given back, and a job that no slot was left for.
+        // A released permit, and a job for which no slot was left.
         (NotMade, None, NotSent, Release, Release, Never),
         // The caller of a direct lane went away, or the process ends.
         (Abandoned { sent: true }, None, Unknown, Release, Dead, Never),
@@ -117,7 +117,7 @@ fn table() -> Vec<Row> {
 }
 
 #[test]
-fn every_end_of_a_call_means_one_thing_to_gates_jobs_and_chains() {
+fn every_end_of_a_call_has_one_meaning_for_gates_jobs_and_chains() {
     for (end, close, result, retried, stopped, goes_on) in table() {
         let judged = judged(end.clone(), close, &ExtraCodes::default());
         let closes = judged.report.retry_after.as_ref().map(|close| close.wait);
@@ -129,7 +129,7 @@ fn every_end_of_a_call_means_one_thing_to_gates_jobs_and_chains() {
 }
 
 #[test]
-fn an_answer_that_does_not_come_whole_is_an_error_if_it_began_as_one() {
+fn an_incomplete_answer_is_an_error_if_its_status_is_one() {
     for end in [CallEnd::Broken(why()), CallEnd::TimedOut(why()), CallEnd::TooLarge { status: 503, max: 10 }]
     {
         assert_eq!(end.clone().after_head(503), CallEnd::Answered(503));
@@ -157,37 +157,37 @@ fn the_wait_grows_until_the_upstream_asks_for_more() {
 }
 
 #[test]
-fn the_codes_of_the_upstream_count() {
+fn the_extra_codes_of_the_upstream_apply() {
     let codes = ExtraCodes { retryable: vec!["404".into()], permanent: vec!["429".into()] };
-    let told = |status| {
+    let judge = |status| {
         let judged = judged(CallEnd::Answered(status), None, &codes);
         (judged.report.result, fate(&judged, OnAmbiguous::Retry, 1), next(&judged))
     };
-    assert_eq!(told(404), (Failed, Retry(1), Always));
-    assert_eq!(told(429), (Rejected, Dead, Never));
+    assert_eq!(judge(404), (Failed, Retry(1), Always));
+    assert_eq!(judge(429), (Rejected, Dead, Never));
 }
 
 #[test]
-fn a_failure_says_why_where_and_with_which_code() {
+fn a_failure_has_a_reason_an_upstream_and_a_code() {
     let failure = |end| {
         let failure = judged(end, None, &ExtraCodes::default()).failure();
         assert_eq!(failure.upstream.unwrap().as_str(), "up");
         (failure.reason.as_str().to_owned(), failure.code.map(|code| code.to_string()))
     };
-    let told = |reason: &str, code: &str| (reason.to_owned(), Some(code.to_owned()));
-    assert_eq!(failure(CallEnd::Answered(404)), told("answered 404 Not Found", "404"));
-    assert_eq!(failure(CallEnd::NotSent(why())), told("why", "connect_failed"));
-    assert_eq!(failure(CallEnd::Invalid(why())), told("why", "invalid_request"));
-    assert_eq!(failure(CallEnd::TimedOut(why())), told("why", "timeout"));
-    assert_eq!(failure(CallEnd::Broken(why())), told("why", "connection_broken"));
+    let expected = |reason: &str, code: &str| (reason.to_owned(), Some(code.to_owned()));
+    assert_eq!(failure(CallEnd::Answered(404)), expected("answered 404 Not Found", "404"));
+    assert_eq!(failure(CallEnd::NotSent(why())), expected("why", "connect_failed"));
+    assert_eq!(failure(CallEnd::Invalid(why())), expected("why", "invalid_request"));
+    assert_eq!(failure(CallEnd::TimedOut(why())), expected("why", "timeout"));
+    assert_eq!(failure(CallEnd::Broken(why())), expected("why", "connection_broken"));
     let large = failure(CallEnd::TooLarge { status: 200, max: 10 });
-    assert_eq!(large, told("answered 200 OK, with more than 10 bytes", "response_too_large"));
+    assert_eq!(large, expected("answered 200 OK, with more than 10 bytes", "response_too_large"));
     assert_eq!(failure(CallEnd::Broken(String::new())).0, "failed without a reason");
 }
 
-/// What the upstream says of staying away is then said to the key, whose gate keeps it.
+/// The Retry-After applies to the key, whose gate enforces it.
 #[test]
-fn with_several_keys_a_job_does_not_wait_for_the_one_that_was_throttled() {
+fn with_several_keys_a_job_does_not_wait_for_the_throttled_one() {
     let throttled = judged(CallEnd::Answered(429), Some(30), &ExtraCodes::default());
     let attempt = |keyed| Attempt { job: JobId(7), number: 1, seed: 1, keyed };
     let wait = |keyed| match throttled.outcome(&policy(OnAmbiguous::Retry), attempt(keyed)) {

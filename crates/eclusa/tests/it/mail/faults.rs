@@ -116,5 +116,5 @@ async fn plain_text_after_starttls_is_rejected() {
     });
     let program = start(&lane(&url, "retry = { attempts = 1 }", "")).await;
     let job = sent(&program, &["a@example.com"]).await;
-    assert_eq!(job["lastFailure"]["reason"], "the server went on in the clear after STARTTLS", "{job}");
+    assert_eq!(job["lastFailure"]["reason"], "the server sent more in the clear after STARTTLS", "{job}");
 }

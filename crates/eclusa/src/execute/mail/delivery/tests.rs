@@ -27,14 +27,14 @@ fn busy() -> CallEnd {
     CallEnd::Replied { code: 450, enhanced: None, text: "busy".into() }
 }
 
-fn refused(verdict: Verdict) -> Fate {
+fn refused(verdict: Verdict) -> RecipientResult {
     let code = if verdict == Verdict::Permanent { "550" } else { "450" };
-    Fate::Refused { code: code.into(), reason: "no".into(), verdict }
+    RecipientResult::Refused { code: code.into(), reason: "no".into(), verdict }
 }
 
-fn called(mail: &Mail, fates: &[(&str, Fate)], end: CallEnd, went_well: bool) -> Called {
-    let fates = fates.iter().map(|(address, fate)| ((*address).to_owned(), fate.clone())).collect();
-    Delivery { fates, upstream_id: None }.into_called(mail, end, went_well)
+fn called(mail: &Mail, results: &[(&str, RecipientResult)], end: CallEnd, went_well: bool) -> Called {
+    let results = results.iter().map(|(address, result)| ((*address).to_owned(), result.clone())).collect();
+    Delivery { results, upstream_id: None }.into_called(mail, end, went_well)
 }
 
 fn states(called: &Called) -> Vec<String> {
@@ -45,15 +45,24 @@ fn states(called: &Called) -> Vec<String> {
 
 #[test]
 fn all_accepted_is_a_success_and_leaves_nothing() {
-    let called = called(&mail(&["a", "b"]), &[("a", Fate::Accepted), ("b", Fate::Accepted)], ok(), true);
+    let called = called(
+        &mail(&["a", "b"]),
+        &[("a", RecipientResult::Accepted), ("b", RecipientResult::Accepted)],
+        ok(),
+        true,
+    );
     assert_eq!((called.end.clone(), called.left.is_none()), (ok(), true));
     assert_eq!(called.answer.as_ref().unwrap().status, 250);
     assert_eq!(states(&called), ["accepted", "accepted"]);
 }
 
 #[test]
-fn those_refused_for_now_are_left_and_those_refused_for_good_are_not() {
-    let all = [("a", Fate::Accepted), ("b", refused(Verdict::Retryable)), ("c", refused(Verdict::Permanent))];
+fn temporarily_refused_recipients_are_left_and_permanently_refused_ones_are_not() {
+    let all = [
+        ("a", RecipientResult::Accepted),
+        ("b", refused(Verdict::Retryable)),
+        ("c", refused(Verdict::Permanent)),
+    ];
     let first = called(&mail(&["a", "b", "c"]), &all, busy(), false);
     assert_eq!(
         (&first.end, states(&first)),
@@ -62,7 +71,7 @@ fn those_refused_for_now_are_left_and_those_refused_for_good_are_not() {
     let left = first.left.unwrap();
     assert_eq!(left.left(), ["b"]);
     // The last one is accepted now, but the job has failed for one.
-    let last = called(&left, &[("b", Fate::Accepted)], ok(), true);
+    let last = called(&left, &[("b", RecipientResult::Accepted)], ok(), true);
     let refused = CallEnd::RecipientRefused {
         code: "550".into(),
         reason: "no (1 of 3 recipients)".into(),
@@ -74,20 +83,20 @@ fn those_refused_for_now_are_left_and_those_refused_for_good_are_not() {
     );
     let mut letter = *last.left.unwrap();
     assert_eq!(letter.left(), [""; 0]);
-    // Sent again as another job, it goes to that one.
+    // Replayed as another job, it goes to the refused recipient.
     letter.resume(eclusa_core::JobId(2));
     assert_eq!(letter.left(), ["c"]);
 }
 
 #[test]
-fn a_call_that_broke_off_keeps_what_was_said_before() {
+fn a_call_that_broke_off_keeps_earlier_results() {
     let broken = CallEnd::CutShort { timed_out: false, why: "lost".into() };
     let called = called(&mail(&["a", "b"]), &[("a", refused(Verdict::Permanent))], broken.clone(), false);
     assert_eq!((called.end, called.left.unwrap().left()), (broken, vec!["b".to_owned()]));
 }
 
 #[test]
-fn a_call_that_did_nothing_leaves_the_message_as_it_is() {
+fn a_call_without_results_leaves_the_message_unchanged() {
     let called = called(&mail(&["a"]), &[], busy(), false);
     assert!(called.left.is_none());
 }

@@ -43,7 +43,7 @@ fn header(text: &str, name: &str) -> String {
 }
 
 #[test]
-fn headers_say_what_the_message_says_and_never_bcc() {
+fn headers_match_the_message_and_never_contain_bcc() {
     let text = written(&mail());
     assert!(text.is_ascii());
     assert_eq!(header(&text, "Message-ID"), "<1@example.com>");
@@ -59,7 +59,7 @@ fn headers_say_what_the_message_says_and_never_bcc() {
 }
 
 #[test]
-fn no_line_break_but_crlf_is_left_in_a_body() {
+fn a_body_has_no_line_break_except_crlf() {
     for text in ["a\n.\nb", "a\r.\rb", "a\r\n.\r\nb\n\r.\r\n"] {
         let text = written(&Mail { text: Some(text.into()), html: Some(text.into()), ..mail() });
         let plain = text.replace("\r\n", "");
@@ -74,7 +74,7 @@ fn only_bcc_is_enough() {
 }
 
 #[test]
-fn bodies_and_files_are_put_together_by_what_there_is() {
+fn the_structure_follows_the_bodies_and_files() {
     let kind = |mail: &Mail| {
         let text = written(mail);
         let parts = text.matches("Content-Type: ").count();

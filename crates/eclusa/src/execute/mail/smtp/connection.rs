@@ -18,8 +18,8 @@ use crate::config::{SmtpAuth, SmtpRules, StartTls};
 use crate::execute::CallEnd;
 use crate::execute::http::explain;
 
-/// What a connection is made by.
-pub(super) struct Server {
+/// What is needed to connect to a server.
+pub(super) struct SmtpServer {
     pub(super) rules: SmtpRules,
     pub(super) tls: Arc<ClientConfig>,
     pub(super) connect_timeout: Duration,
@@ -29,21 +29,21 @@ trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
 
 /// A connection over which messages can be sent.
-pub(super) struct Connection {
+pub(super) struct SmtpConnection {
     io: BufReader<Box<dyn Io>>,
-    /// What the server can do, as it said after its greeting.
+    /// The extensions that the server offers after EHLO.
     offers: Vec<String>,
-    /// How this side calls itself: its address, for it may have no name that others know.
+    /// The name for EHLO: the address, since this machine may have no public name.
     own_name: String,
     encrypted: bool,
     loopback: bool,
-    /// A message was begun and not taken to its end: the server must forget it before the next one.
+    /// Whether a message was begun and not finished: the server must discard it before the next one.
     pub(super) unfinished: bool,
 }
 
-impl Connection {
-    /// Connects, encrypts and authenticates by the rules. Nothing of a message was sent if that fails.
-    pub(super) async fn open(server: &Server) -> Result<Self, CallEnd> {
+impl SmtpConnection {
+    /// Connects, encrypts and authenticates by the rules. If that fails, nothing of a message was sent.
+    pub(super) async fn open(server: &SmtpServer) -> Result<Self, CallEnd> {
         let limit = server.connect_timeout;
         let mut connection = match timeout(limit, Self::reach(server)).await {
             Ok(connected) => connected?,
@@ -69,7 +69,7 @@ impl Connection {
         Ok(connection)
     }
 
-    async fn reach(server: &Server) -> Result<Self, CallEnd> {
+    async fn reach(server: &SmtpServer) -> Result<Self, CallEnd> {
         let url = &server.rules.url;
         let connected = TcpStream::connect((url.host.as_str(), url.port)).await;
         let tcp = connected.map_err(|error| CallEnd::NotSent(explain("could not connect", &error)))?;
@@ -101,21 +101,21 @@ impl Connection {
         Ok(())
     }
 
-    async fn start_tls(mut self, server: &Server) -> Result<Self, CallEnd> {
+    async fn start_tls(mut self, server: &SmtpServer) -> Result<Self, CallEnd> {
         let reply = self.command("STARTTLS").await.map_err(|error| lost("STARTTLS", &error))?;
         expect(&reply)?;
         if !self.io.buffer().is_empty() {
-            // Somebody on the way wants it to count as said by the server under encryption.
-            return Err(CallEnd::NotSent("the server went on in the clear after STARTTLS".into()));
+            // An attacker may have injected it, to be read as if it came encrypted from the server.
+            return Err(CallEnd::NotSent("the server sent more in the clear after STARTTLS".into()));
         }
         let io = encrypt(server, self.io.into_inner()).await?;
         let mut encrypted = Self { io: BufReader::new(io), encrypted: true, ..self };
-        // What was offered in the clear does not count.
+        // Extensions offered in the clear do not count.
         encrypted.hello().await?;
         Ok(encrypted)
     }
 
-    /// Names the sender's account. The password is sent only where nobody can read it on the way.
+    /// Authenticates. The password is sent only over TLS or to this machine.
     async fn authenticate(&mut self, auth: &SmtpAuth) -> Result<(), CallEnd> {
         if !self.encrypted && !self.loopback {
             let why = "the server offers no encryption, and the password is sent over TLS only";
@@ -170,7 +170,7 @@ impl Connection {
     }
 }
 
-async fn encrypt(server: &Server, plain: Box<dyn Io>) -> Result<Box<dyn Io>, CallEnd> {
+async fn encrypt(server: &SmtpServer, plain: Box<dyn Io>) -> Result<Box<dyn Io>, CallEnd> {
     let unusable = |_| CallEnd::NotSent("the server's name cannot be in a certificate".into());
     let name = ServerName::try_from(server.rules.url.host.clone()).map_err(unusable)?;
     let handshake = TlsConnector::from(server.tls.clone()).connect(name, plain).await;
@@ -178,7 +178,7 @@ async fn encrypt(server: &Server, plain: Box<dyn Io>) -> Result<Box<dyn Io>, Cal
     Ok(Box::new(tls))
 }
 
-/// The end of a call whose connection cannot be used because of this reply.
+/// Returns an error if the reply means that the connection cannot be used.
 fn expect(reply: &Reply) -> Result<(), CallEnd> {
     if reply.is_positive() {
         return Ok(());
@@ -187,7 +187,7 @@ fn expect(reply: &Reply) -> Result<(), CallEnd> {
     Err(CallEnd::SessionRefused { code: reply.code, enhanced, text: reply.text() })
 }
 
-/// The connection went away at this step, before the message.
+/// The end of a call whose connection was lost at this step, before the message was sent.
 pub(super) fn lost(step: &str, error: &io::Error) -> CallEnd {
     CallEnd::CutShort { timed_out: false, why: explain(&format!("lost at {step}"), error) }
 }
@@ -199,14 +199,13 @@ mod tests {
     use super::*;
     use crate::config::Secret;
 
-    /// A password on the way to another machine, in the clear.
     #[tokio::test]
     async fn a_password_is_never_sent_in_the_clear_to_another_machine() {
         let (own, mut other) = tokio::io::duplex(1_024);
         let io: Box<dyn Io> = Box::new(own);
         let offers = vec!["AUTH PLAIN LOGIN".to_owned()];
         let own_name = "[192.0.2.1]".to_owned();
-        let mut connection = Connection {
+        let mut connection = SmtpConnection {
             io: BufReader::new(io),
             offers,
             own_name,

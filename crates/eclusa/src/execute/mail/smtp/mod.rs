@@ -1,4 +1,4 @@
-//! Sending messages by SMTP (RFC 5321), with a result for each recipient.
+//! Sends messages over SMTP (RFC 5321), with a result for each recipient.
 
 mod connection;
 mod pool;
@@ -12,10 +12,10 @@ use eclusa_core::retry::{ExtraCodes, Verdict};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-use self::connection::{Connection, Server, lost};
-use self::pool::Pool;
+use self::connection::{SmtpConnection, SmtpServer, lost};
+use self::pool::ConnectionPool;
 use self::reply::Reply;
-use super::delivery::{Delivery, Fate, counted};
+use super::delivery::{Delivery, RecipientResult, counted};
 use super::to_mime;
 use crate::config::{SmtpRules, Upstream};
 use crate::execute::http::{TlsError, explain, tls};
@@ -28,52 +28,52 @@ const MAILBOX_CODES: [&str; 5] = ["450", "550", "551", "552", "553"];
 /// A client of one SMTP server. Clones share their connections.
 #[derive(Clone)]
 pub struct SmtpUpstream {
-    inner: Arc<Inner>,
+    inner: Arc<SmtpInner>,
 }
 
-struct Inner {
-    server: Server,
+struct SmtpInner {
+    server: SmtpServer,
     timeout: Duration,
     codes: ExtraCodes,
-    pool: Arc<Pool>,
+    pool: Arc<ConnectionPool>,
     permits: Semaphore,
 }
 
-/// How far a call has come, for when it is cut off.
+/// How far a call has come, in case it is cancelled.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Stage {
-    /// Up to the last byte of the message: the server has not taken it on.
+enum SendStage {
+    /// Before the end of the message: the server has not accepted it.
     Sending,
-    /// The end of the message was sent, or perhaps sent, and not replied to.
+    /// The end of the message was sent, or perhaps sent, without a reply yet.
     Sent,
 }
 
-/// One message on its way.
+/// One message that is being sent.
 struct Exchange<'a> {
     mail: &'a Mail,
-    /// As it is sent, with its end but for the last line.
+    /// The encoded message, without the final `.` line.
     body: Vec<u8>,
-    stage: Stage,
+    stage: SendStage,
     sent: &'a Sent,
     delivery: Delivery,
-    /// The reply that refused recipients for now.
+    /// The first reply that refused a recipient temporarily.
     deferred: Option<Reply>,
 }
 
-/// Why an exchange did not come to its end.
+/// Why an exchange stopped early.
 enum Stop {
-    /// Before the server said anything to it.
+    /// The server had not replied to the message: it may be sent on another connection.
     Stale(CallEnd),
-    /// So.
+    /// The call ended like this.
     End(CallEnd),
 }
 
 impl SmtpUpstream {
-    /// A client by the upstream's rules. It connects when it is first used.
+    /// A client with the upstream's rules. It connects when it is first used.
     pub fn new(upstream: &Upstream, rules: &SmtpRules) -> Result<Self, TlsError> {
         let tls = Arc::new(tls::client_config(&upstream.tls)?);
-        let server = Server { rules: rules.clone(), tls, connect_timeout: upstream.connect_timeout };
-        let inner = Inner {
+        let server = SmtpServer { rules: rules.clone(), tls, connect_timeout: upstream.connect_timeout };
+        let inner = SmtpInner {
             server,
             timeout: upstream.timeout,
             codes: upstream.codes.clone(),
@@ -89,10 +89,10 @@ impl SmtpUpstream {
             Ok(bytes) => dotted(&bytes),
             Err(why) => return CallEnd::Invalid(why).into(),
         };
-        let (stage, delivery) = (Stage::Sending, Delivery::default());
+        let (stage, delivery) = (SendStage::Sending, Delivery::default());
         let mut exchange = Exchange { mail, body, stage, sent, delivery, deferred: None };
         let limit = self.inner.timeout;
-        // The server is not to blame if all connections are taken, and the time for it does not run meanwhile.
+        // Waiting for a free connection does not count as the server's time.
         let Ok(Ok(_permit)) = timeout(limit, self.inner.permits.acquire()).await else {
             return CallEnd::NotMade.into();
         };
@@ -111,9 +111,9 @@ impl std::fmt::Debug for SmtpUpstream {
     }
 }
 
-impl Inner {
-    /// One exchange, on a connection that waits or on a new one. The server may have closed the first long ago; as long as
-    /// it has said nothing to the message, that goes out on a new one.
+impl SmtpInner {
+    /// Delivers on an idle connection or on a new one. The server may have closed an idle connection long ago; as long
+    /// as it has not replied to the message, the message is sent on a new one.
     async fn deliver(&self, exchange: &mut Exchange<'_>) -> Result<(), CallEnd> {
         if exchange.mail.left().is_empty() {
             return Ok(());
@@ -125,13 +125,17 @@ impl Inner {
                 Ok(()) => return Ok(()),
             }
         }
-        let connection = Connection::open(&self.server).await?;
+        let connection = SmtpConnection::open(&self.server).await?;
         let ended = self.exchange(connection, exchange).await;
         ended.map_err(|(Stop::Stale(end) | Stop::End(end))| end)
     }
 
-    /// Sends the message over `connection`, which is kept if it can be used again.
-    async fn exchange(&self, mut connection: Connection, exchange: &mut Exchange<'_>) -> Result<(), Stop> {
+    /// Sends the message over `connection`, which returns to the pool if it can be used again.
+    async fn exchange(
+        &self,
+        mut connection: SmtpConnection,
+        exchange: &mut Exchange<'_>,
+    ) -> Result<(), Stop> {
         if connection.unfinished {
             let reply = connection.command("RSET").await;
             let reply = reply.map_err(|error| Stop::Stale(lost("RSET", &error)))?;
@@ -167,10 +171,10 @@ impl Inner {
         Ok(())
     }
 
-    /// Names the recipients that are left; gives those that the server takes the message for.
+    /// Sends the recipients that are left; returns those that the server accepts.
     async fn name_recipients(
         &self,
-        connection: &mut Connection,
+        connection: &mut SmtpConnection,
         exchange: &mut Exchange<'_>,
     ) -> Result<Vec<String>, CallEnd> {
         let mut taken = Vec::new();
@@ -188,55 +192,55 @@ impl Inner {
         Ok(taken)
     }
 
-    /// Sends the message itself; the reply stands for all recipients that were taken.
+    /// Sends the message itself; the reply applies to all accepted recipients.
     async fn send_body(
         &self,
-        connection: &mut Connection,
+        connection: &mut SmtpConnection,
         exchange: &mut Exchange<'_>,
     ) -> Result<Reply, CallEnd> {
         let reply = connection.command("DATA").await.map_err(|error| lost("DATA", &error))?;
         match reply.code {
             354 => {}
             400.. => return Ok(reply),
-            // Sent now, the message would count as commands.
+            // If it were sent now, the server would read the message as commands.
             _ => return Err(CallEnd::CutShort { timed_out: false, why: reply.text() }),
         }
-        // Without its end, no server may take the message on.
+        // Without the end of the message, no server may accept it.
         connection.write(&exchange.body).await.map_err(|error| lost("the message", &error))?;
-        exchange.stage = Stage::Sent;
+        exchange.stage = SendStage::Sent;
         exchange.sent.set();
         let broken = |error: std::io::Error| CallEnd::Broken(explain("no reply to the message", &error));
         connection.write(b".\r\n").await.map_err(broken)?;
         let reply = connection.read().await.map_err(broken)?;
-        exchange.stage = Stage::Sending;
+        exchange.stage = SendStage::Sending;
         connection.unfinished = false;
         Ok(reply)
     }
 }
 
 impl Exchange<'_> {
-    /// What the server said of one recipient.
+    /// Notes the result for one recipient.
     fn note(&mut self, address: String, reply: &Reply, codes: &ExtraCodes) {
-        let fate = match reply.verdict(codes) {
-            None => Fate::Accepted,
+        let result = match reply.verdict(codes) {
+            None => RecipientResult::Accepted,
             Some(verdict) => {
                 if verdict == Verdict::Retryable && self.deferred.is_none() {
                     let lines = reply.lines.clone();
                     self.deferred = Some(Reply { code: reply.code, lines });
                 }
-                Fate::Refused { code: reply.code.to_string(), reason: reply.text(), verdict }
+                RecipientResult::Refused { code: reply.code.to_string(), reason: reply.text(), verdict }
             }
         };
-        self.delivery.fates.push((address, fate));
+        self.delivery.results.push((address, result));
     }
 
     fn timed_out(&self, limit: Duration) -> CallEnd {
         match self.stage {
-            Stage::Sending => CallEnd::CutShort {
+            SendStage::Sending => CallEnd::CutShort {
                 timed_out: true,
                 why: format!("no reply within {limit:?}, before the message was sent"),
             },
-            Stage::Sent => CallEnd::TimedOut(format!("no reply to the message within {limit:?}")),
+            SendStage::Sent => CallEnd::TimedOut(format!("no reply to the message within {limit:?}")),
         }
     }
 
@@ -249,11 +253,11 @@ impl Exchange<'_> {
         self.delivery.into_called(self.mail, end, went_well)
     }
 
-    /// The end of a call that recipients are left after. If the server says of all of them that it is their mailbox, the
-    /// server itself is well.
+    /// The end of a call after which recipients are left. If the server blames the mailbox of each of them, the server
+    /// itself works.
     fn deferral(&self, reply: &Reply) -> CallEnd {
-        let deferred = self.delivery.fates.iter().filter_map(|(_, fate)| match fate {
-            Fate::Refused { code, verdict: Verdict::Retryable, .. } => Some(code.as_str()),
+        let deferred = self.delivery.results.iter().filter_map(|(_, result)| match result {
+            RecipientResult::Refused { code, verdict: Verdict::Retryable, .. } => Some(code.as_str()),
             _ => None,
         });
         let of_mailbox = deferred.clone().all(|code| MAILBOX_CODES.contains(&code));
@@ -266,7 +270,7 @@ impl Exchange<'_> {
     }
 }
 
-/// The message with a dot before each line that begins with one, and a line break at its end.
+/// Dot-stuffs the message: adds a dot to each line that begins with one, and a line break at the end.
 fn dotted(message: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(message.len() + 64);
     for line in message.split_inclusive(|byte| *byte == b'\n') {

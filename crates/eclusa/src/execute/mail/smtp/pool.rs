@@ -1,41 +1,41 @@
-//! Connections that wait for their next message.
+//! Idle connections that wait for the next message.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
 
-use super::connection::Connection;
+use super::connection::SmtpConnection;
 
-/// How long a connection is kept without a message. Shorter than most servers do.
+/// How long an idle connection is kept. Shorter than the timeout of most servers.
 const IDLE_FOR: Duration = Duration::from_secs(30);
-/// How long a server may take to say good-bye.
+/// How long a server may take to answer QUIT.
 const QUIT: Duration = Duration::from_secs(1);
 
-/// Connections of one upstream without a message, the last used last. Who takes one holds a permit, so there are never more
-/// than permits.
+/// The idle connections of one upstream, the last used last. A caller that takes one holds a permit, so there are never
+/// more connections than permits.
 #[derive(Default)]
-pub(super) struct Pool {
+pub(super) struct ConnectionPool {
     state: Mutex<Idle>,
 }
 
 #[derive(Default)]
 struct Idle {
-    connections: Vec<(Connection, Instant)>,
-    /// A task looks for those that have waited too long.
+    connections: Vec<(SmtpConnection, Instant)>,
+    /// Whether a task closes connections that were idle for too long.
     watched: bool,
 }
 
-impl Pool {
-    /// The connection that was used last.
-    pub(super) fn take(&self) -> Option<Connection> {
+impl ConnectionPool {
+    /// Takes the connection that was used last.
+    pub(super) fn take(&self) -> Option<SmtpConnection> {
         let (connection, since) = self.lock().connections.pop()?;
-        // Older ones are no better; the task closes them.
+        // The others are older still; the task closes them.
         (since.elapsed() < IDLE_FOR).then_some(connection)
     }
 
     /// Keeps a connection for the next message.
-    pub(super) fn put(self: &Arc<Self>, connection: Connection) {
+    pub(super) fn put(self: &Arc<Self>, connection: SmtpConnection) {
         let mut idle = self.lock();
         idle.connections.push((connection, Instant::now()));
         if !std::mem::replace(&mut idle.watched, true) {
@@ -43,8 +43,8 @@ impl Pool {
         }
     }
 
-    /// Takes out those that have waited too long; says when to look again, if any is left.
-    fn expired(&self) -> (Vec<Connection>, Option<Instant>) {
+    /// Removes connections that were idle for too long; returns when to look again, if any are left.
+    fn expired(&self) -> (Vec<SmtpConnection>, Option<Instant>) {
         let mut idle = self.lock();
         let old = idle.connections.iter().take_while(|(_, since)| since.elapsed() >= IDLE_FOR).count();
         let old = idle.connections.drain(..old).map(|(connection, _)| connection).collect();
@@ -58,8 +58,8 @@ impl Pool {
     }
 }
 
-/// Runs while connections wait, and ends with their pool.
-async fn close_unused(pool: Weak<Pool>) {
+/// Runs while there are idle connections, and ends with the pool.
+async fn close_unused(pool: Weak<ConnectionPool>) {
     sleep(IDLE_FOR).await;
     loop {
         let Some((old, next)) = pool.upgrade().map(|pool| pool.expired()) else { return };

@@ -7,10 +7,10 @@ use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt};
 
 use crate::execute::CallEnd;
 
-/// Bytes of one line (RFC 5321 allows 512, servers send more), and lines of one reply.
+/// The most bytes of a line (RFC 5321 allows 512, servers send more), and lines of a reply.
 const MAX_LINE: u64 = 2_048;
 const MAX_LINES: usize = 100;
-/// Characters of a reply that are kept.
+/// The most characters of a reply that are kept.
 const MAX_TEXT: usize = 300;
 
 /// One reply, of one or more lines.
@@ -22,7 +22,7 @@ pub(super) struct Reply {
 }
 
 impl Reply {
-    /// The next reply. One that makes no sense is an error, like the end of the stream.
+    /// Reads the next reply. An invalid reply is an error, like the end of the stream.
     pub(super) async fn read(from: &mut (impl AsyncBufRead + Unpin)) -> io::Result<Self> {
         let (mut lines, mut first) = (Vec::new(), None);
         while lines.len() < MAX_LINES {
@@ -35,7 +35,7 @@ impl Reply {
             }
             let line = String::from_utf8_lossy(&line);
             let line = line.trim_end_matches('\r');
-            let nonsense = || io::Error::other("the reply makes no sense");
+            let nonsense = || io::Error::other("the reply is invalid");
             let code: u16 = line.get(..3).and_then(|code| code.parse().ok()).ok_or_else(nonsense)?;
             if !(200..=599).contains(&code) || *first.get_or_insert(code) != code {
                 return Err(nonsense());
@@ -54,12 +54,12 @@ impl Reply {
         self.code < 400
     }
 
-    /// The server is about to close the connection.
+    /// Whether the server is about to close the connection.
     pub(super) const fn is_closing(&self) -> bool {
         self.code == 421
     }
 
-    /// Such as `4.7.0` (RFC 3463).
+    /// The enhanced code, such as `4.7.0` (RFC 3463).
     pub(super) fn enhanced(&self) -> Option<&str> {
         let word = self.lines.first()?.split_ascii_whitespace().next()?;
         let digits =
@@ -70,7 +70,7 @@ impl Reply {
         (class && rest).then_some(word)
     }
 
-    /// What it says, for people: bounded, and without addresses, which are personal.
+    /// The text for people: bounded, and without addresses, which are personal.
     pub(super) fn text(&self) -> String {
         let enhanced = self.enhanced();
         let words = self.lines.iter().flat_map(|line| line.split_whitespace());
@@ -83,12 +83,12 @@ impl Reply {
         }
     }
 
-    /// Whether trying again may help; nothing if it is no refusal.
+    /// Whether a retry may help; `None` if it is not a refusal.
     pub(super) fn verdict(&self, codes: &ExtraCodes) -> Option<Verdict> {
         classify(Ending::Smtp { code: self.code, enhanced: self.enhanced() }, codes).1
     }
 
-    /// The end of a call that it ends.
+    /// The end of a call that ended with this reply.
     pub(super) fn end(&self) -> CallEnd {
         let enhanced = self.enhanced().map(ToOwned::to_owned);
         CallEnd::Replied { code: self.code, enhanced, text: self.text() }
@@ -114,13 +114,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_address_in_a_reply_is_not_repeated() {
+    async fn an_address_in_a_reply_is_masked() {
         let reply = read("550 5.1.1 <ana@example.com>: no such user\r\n").await.unwrap();
         assert_eq!(reply.text(), "SMTP 550 5.1.1: *** no such user");
     }
 
     #[tokio::test]
-    async fn what_is_no_reply_is_an_error() {
+    async fn an_invalid_reply_is_an_error() {
         for bad in ["", "250 ok", "hello\r\n", "25\r\n", "100 x\r\n", "250-a\r\n251 b\r\n", "250+x\r\n"] {
             assert!(read(bad).await.is_err(), "{bad:?}");
         }
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn words_and_numbers_that_look_like_enhanced_codes_are_not() {
+    async fn lookalikes_of_enhanced_codes_are_not_taken_for_them() {
         for text in ["250 2.0\r\n", "250 3.0.0 x\r\n", "250 2.0.0.1\r\n", "250 2..0\r\n", "250\r\n"] {
             assert_eq!(read(text).await.unwrap().enhanced(), None, "{text}");
         }

@@ -3,10 +3,10 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Every message names the place and says what to do next, because whoever reads it is usually
-/// looking at a server that will not start.
+/// Every message names the place and says what to do next, because its reader is usually looking at a server that does
+/// not start.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "the fields are explained by the message they stand in")]
+#[allow(missing_docs, reason = "the messages explain the fields")]
 pub enum JournalError {
     /// The operating system refused something.
     #[error(
@@ -17,12 +17,12 @@ pub enum JournalError {
 
     /// Another process, or another `Journal` in this one, has the directory.
     #[error(
-        "the journal in {} is in use by another process. Stop that process, or give this one a directory of its own",
+        "the journal in {} is in use by another process. Stop that process, or give this one a separate directory",
         dir.display()
     )]
     Locked { dir: PathBuf },
 
-    /// Somebody deleted or replaced a file of the open journal.
+    /// A file of the open journal was deleted or replaced.
     #[error(
         "{} was {what} while the journal was in use. Nothing more is accepted. Stop this process, put the directory back as it was, and start again",
         path.display()
@@ -36,14 +36,14 @@ pub enum JournalError {
     )]
     NewerVersion { what: String, dir: PathBuf, found: u8, known: u8 },
 
-    /// Something that was stored cannot be read back as it was written.
+    /// Stored data cannot be read back as it was written.
     #[error(
         "the journal in {} is damaged: chunk {chunk} {what}. Nothing was guessed, skipped or changed. Restore the directory from a backup, or move it away to start empty",
         dir.display()
     )]
     Damaged { dir: PathBuf, chunk: u64, what: String },
 
-    /// The log is whole, but ends before a chunk that was promised to be durable.
+    /// The log is intact, but ends before a chunk that was promised to be durable.
     #[error(
         "the journal in {} ends at chunk {found}, but chunk {promised} was promised durable, so its end was lost. Restore the directory from a backup, or move it away to start empty",
         dir.display()
@@ -59,27 +59,27 @@ pub enum JournalError {
 
     /// An earlier write failed, so the state of the tail on disk is unknown.
     #[error(
-        "the journal in {} stopped after a failed write and takes nothing more until it is opened again. The first failure was: {cause}",
+        "the journal in {} stopped after a failed write and accepts nothing more until it is opened again. The first failure was: {cause}",
         dir.display()
     )]
     Stopped { dir: PathBuf, cause: String },
 
     /// The owner's replay refused a chunk.
     #[error(
-        "chunk {number} of the journal in {} was read back whole, but not understood: {source}. Start the release that wrote it, or restore the directory from a backup",
+        "chunk {number} of the journal in {} was read back intact, but not understood: {source}. Start the release that wrote it, or restore the directory from a backup",
         dir.display()
     )]
     Replay { number: u64, dir: PathBuf, source: Box<dyn std::error::Error + Send + Sync> },
 
-    /// The caller asked for a chunk that was never written or was let go.
+    /// The caller asked for a chunk that was never written or was released.
     #[error(
         "chunk {number} is not in the journal, which holds {first} to {last}. This is a bug in the caller"
     )]
     NotHeld { number: u64, first: u64, last: u64 },
 
-    /// The caller asked to let go of the very chunk it appends.
+    /// The caller asked to release the very chunk it appends.
     #[error(
-        "chunk {number} cannot be appended and let go of at once (keep_from is {keep_from}). This is a bug in the caller"
+        "chunk {number} cannot be appended and released at once (keep_from is {keep_from}). This is a bug in the caller"
     )]
     KeepFromAhead { keep_from: u64, number: u64 },
 
@@ -88,7 +88,7 @@ pub enum JournalError {
     ChunkTooLarge { len: usize, max: usize },
 }
 
-/// Shorthand, as most findings are of this kind. `what` goes on after "chunk 7".
+/// Shorthand for the most common error. `what` continues the text after "chunk 7".
 pub(super) fn damaged(dir: &Path, chunk: u64, what: impl Into<String>) -> JournalError {
     JournalError::Damaged { dir: dir.to_owned(), chunk, what: what.into() }
 }

@@ -1,12 +1,12 @@
-//! How one chunk looks on disk: a header that lets it be trusted on its own, then the body.
+//! The format of a chunk on disk: a header with which it can be verified on its own, then the body.
 //!
 //! | at | bytes | what, numbers big-endian |
 //! |---|---|---|
 //! | 0 | 3 | magic |
 //! | 3 | 1 | format version |
 //! | 4 | 4 | length of the body |
-//! | 8 | 8 | the chunk's number: a frame in the wrong place is found out |
-//! | 16 | 8 | the oldest chunk that must exist beside it |
+//! | 8 | 8 | the chunk's number, which reveals a frame in the wrong place |
+//! | 16 | 8 | the oldest chunk that must exist along with it |
 //! | 24 | 8 | xxh3 over all of the above and the body |
 //! | 32 | … | the body |
 
@@ -17,7 +17,7 @@ use super::MAX_CHUNK_BYTES;
 /// The version this release writes, and the newest it reads.
 pub(super) const VERSION: u8 = 1;
 
-/// Not text, so that it is rare inside of bodies.
+/// Not text, so that it is rare inside bodies.
 pub(super) const MAGIC: [u8; 3] = [0xEC, 0x1A, 0xF7];
 
 pub(super) const HEADER: usize = 32;
@@ -31,10 +31,10 @@ pub(super) struct Frame<'a> {
 }
 
 /// Why bytes are not a frame.
-pub(super) enum Fault {
-    /// They may be one for a later release.
+pub(super) enum FrameFault {
+    /// They may be a frame of a later release.
     Newer(u8),
-    /// They are not; goes on after "chunk 7".
+    /// They are not; continues the text after "chunk 7".
     Bad(String),
 }
 
@@ -42,7 +42,7 @@ pub(super) fn encode(number: u64, keep_from: u64, body: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(HEADER + body.len());
     bytes.extend(MAGIC);
     bytes.push(VERSION);
-    // Fits: the journal takes no chunk over MAX_CHUNK_BYTES.
+    // Fits: the journal accepts no chunk over MAX_CHUNK_BYTES.
     bytes.extend(u32::try_from(body.len()).unwrap_or(u32::MAX).to_be_bytes());
     bytes.extend(number.to_be_bytes());
     bytes.extend(keep_from.to_be_bytes());
@@ -52,8 +52,8 @@ pub(super) fn encode(number: u64, keep_from: u64, body: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// The length of the whole frame, believed only if the rest of its header can be.
-pub(super) fn len(header: &[u8; HEADER]) -> Result<usize, Fault> {
+/// The length of the whole frame, if the rest of its header is valid.
+pub(super) fn len(header: &[u8; HEADER]) -> Result<usize, FrameFault> {
     let [m0, m1, m2, version, l0, l1, l2, l3, ..] = *header;
     let body = u32::from_be_bytes([l0, l1, l2, l3]) as usize;
     if [m0, m1, m2] != MAGIC {
@@ -61,7 +61,7 @@ pub(super) fn len(header: &[u8; HEADER]) -> Result<usize, Fault> {
     }
     // Before the checksum, because a later version may place it elsewhere.
     if version > VERSION {
-        return Err(Fault::Newer(version));
+        return Err(FrameFault::Newer(version));
     }
     if version != VERSION || body > MAX_CHUNK_BYTES {
         return bad("has an impossible header");
@@ -69,8 +69,8 @@ pub(super) fn len(header: &[u8; HEADER]) -> Result<usize, Fault> {
     Ok(HEADER + body)
 }
 
-/// Takes the bytes of one whole frame.
-pub(super) fn decode(bytes: &[u8]) -> Result<Frame<'_>, Fault> {
+/// Decodes the bytes of one whole frame.
+pub(super) fn decode(bytes: &[u8]) -> Result<Frame<'_>, FrameFault> {
     let Some((header, body)) = bytes.split_first_chunk::<HEADER>() else { return bad("is cut short") };
     if len(header)? != bytes.len() {
         return bad("is cut short");
@@ -86,8 +86,8 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Frame<'_>, Fault> {
     Ok(Frame { number, keep_from, body })
 }
 
-fn bad<T>(what: &str) -> Result<T, Fault> {
-    Err(Fault::Bad(what.to_owned()))
+fn bad<T>(what: &str) -> Result<T, FrameFault> {
+    Err(FrameFault::Bad(what.to_owned()))
 }
 
 fn checksum(fields: &[u8], body: &[u8]) -> u64 {
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn comes_back_as_written() {
+    fn a_frame_round_trips() {
         for body in [b"body".as_slice(), b""] {
             let bytes = encode(7, 3, body);
             let Ok(frame) = decode(&bytes) else { panic!("refused") };
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn every_flipped_bit_and_every_cut_is_found() {
+    fn flipped_bits_and_cuts_are_detected() {
         let good = encode(7, 3, b"some body");
         for bit in 0..good.len() * 8 {
             let mut flipped = good.clone();
@@ -122,9 +122,9 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_version_is_named() {
+    fn a_newer_version_is_reported_as_such() {
         let mut bytes = encode(7, 3, b"body");
         bytes[3] = 9;
-        assert!(matches!(decode(&bytes), Err(Fault::Newer(9))));
+        assert!(matches!(decode(&bytes), Err(FrameFault::Newer(9))));
     }
 }

@@ -1,11 +1,10 @@
 //! The high-water mark: the number of the last chunk that was promised durable.
 //!
-//! A log that lost its end looks like one whose last append was torn, so the end has to be
-//! written down elsewhere. The mark may lag behind what is durable, but never lead.
+//! A log that lost its end looks like one whose last append was torn, so the end has to be recorded elsewhere. The mark
+//! may lag behind what is durable, but never lead.
 //!
-//! The file has two slots on pages of their own and writes go to them in turn, so a write that
-//! is torn by a power cut spoils one slot and leaves the other, which is one step older. The
-//! larger of the readable marks is the mark.
+//! The file has two slots on separate pages, written in turn, so a write that is torn by a power cut damages one slot
+//! and leaves the other, which is one step older. The larger of the readable marks is the mark.
 
 use std::fs::{File, OpenOptions};
 use std::io::ErrorKind;
@@ -29,7 +28,7 @@ const SLOT_LEN: usize = MAGIC.len() + 1 + 8 + 8;
 const SLOT_OFFSETS: [u64; 2] = [0, 4096];
 
 /// After how many raises the file is fsynced. An fsync for each would double the cost of an
-/// append; this way, about once a second, a power cut can only make the mark too modest.
+/// append; this way, about once a second, a power cut can only make the mark too low.
 const SYNC_EVERY: u32 = 1024;
 
 pub(super) struct HighWater {
@@ -43,7 +42,7 @@ pub(super) struct HighWater {
 }
 
 impl HighWater {
-    /// Creates the file with mark 0. It appears under its name only once it is whole.
+    /// Creates the file with mark 0. It appears under its name only once it is complete.
     pub(super) fn create(dir: &Path) -> Result<Self, JournalError> {
         let unfinished = dir.join(UNFINISHED_NAME);
         let path = dir.join(NAME);
@@ -87,8 +86,8 @@ impl HighWater {
         self.mark
     }
 
-    /// Raises the mark, for this process and its crashes at once, for power cuts within
-    /// [`SYNC_EVERY`] raises.
+    /// Raises the mark. It survives a crash of this process at once, and a power cut after at most [`SYNC_EVERY`]
+    /// raises.
     pub(super) fn raise(&mut self, mark: u64) -> Result<(), JournalError> {
         if mark <= self.mark {
             return Ok(());
@@ -101,7 +100,7 @@ impl HighWater {
         if self.unsynced >= SYNC_EVERY { self.sync() } else { Ok(()) }
     }
 
-    /// Makes the mark as it is survive a power cut.
+    /// Makes the current mark survive a power cut.
     pub(super) fn sync(&mut self) -> Result<(), JournalError> {
         if self.unsynced > 0 {
             self.file.sync_data().map_err(io_error("fsync", &self.path))?;
@@ -133,8 +132,8 @@ fn read_slot(file: &File, offset: u64, dir: &Path, path: &Path) -> Result<Option
     if sum != xxh3_64(fields).to_be_bytes() || !fields.starts_with(MAGIC) {
         return Ok(None);
     }
-    // Here the checksum comes first: a newer release has to keep this slot layout, so that a
-    // spoilt version byte is told from a newer one and the other slot can still be used.
+    // Here the checksum comes first: a newer release has to keep this slot layout, so that a damaged version byte can
+    // be distinguished from a newer one and the other slot can still be used.
     if slot[7] > VERSION {
         return Err(JournalError::NewerVersion {
             what: "the high-water file".to_owned(),
@@ -160,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_mark_comes_back() {
+    fn the_last_mark_is_restored() {
         let dir = tempfile::tempdir().unwrap();
         let mut high_water = HighWater::create(dir.path()).unwrap();
         for mark in 1..=9 {
@@ -196,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn two_spoilt_slots_are_unreadable_not_zero() {
+    fn two_damaged_slots_are_unreadable_not_zero() {
         let dir = tempfile::tempdir().unwrap();
         HighWater::create(dir.path()).unwrap();
         SLOT_OFFSETS.into_iter().for_each(|offset| spoil(dir.path(), offset));

@@ -1,7 +1,7 @@
-//! Who has the directory.
+//! The lock on the directory.
 //!
-//! The lock is on two files: `lock`, and `high-water`, without which no journal can be opened. A process that finds `lock`
-//! deleted and makes a new one still cannot open a journal that another process writes.
+//! The lock is on two files: `lock`, and `high-water`, without which no journal can be opened. A process that finds
+//! `lock` deleted and makes a new one still cannot open a journal that another process writes.
 
 use std::fs::{File, Metadata, TryLockError};
 use std::io::ErrorKind;
@@ -13,13 +13,13 @@ use super::high_water;
 
 const NAME: &str = "lock";
 
-/// Keeps others out of the directory while it lives.
+/// Keeps other processes out of the directory while it lives.
 pub(super) struct Lock {
     held: Vec<(PathBuf, File, Identity)>,
 }
 
 impl Lock {
-    /// Takes the directory. What is there is locked first, so that a refusal creates nothing.
+    /// Locks the directory. Existing files are locked first, so that a refusal creates nothing.
     pub(super) fn take(dir: &Path) -> Result<Self, JournalError> {
         let mut lock = Self { held: Vec::new() };
         lock.hold_high_water(dir)?;
@@ -51,7 +51,7 @@ impl Lock {
         Ok(())
     }
 
-    /// Whether the directory still holds the files that were locked: deleted ones keep nobody out.
+    /// Checks that the directory still holds the locked files: deleted ones lock nothing.
     pub(super) fn check(&self) -> Result<(), JournalError> {
         self.held.iter().try_for_each(|(path, _, identity)| identity.check(path))
     }
@@ -60,14 +60,14 @@ impl Lock {
 impl Drop for Lock {
     fn drop(&mut self) {
         for (_, file, _) in &self.held {
-            // Closing the file is not enough: a process that another thread is just starting has a
-            // copy of it until its exec, and so would hold the lock.
+            // Closing the file is not enough: a child process that another thread is starting has a copy of it until
+            // its exec and would hold the lock.
             let _ = file.unlock();
         }
     }
 }
 
-/// Which file it is, whatever its name.
+/// Identifies a file, whatever its name.
 #[derive(PartialEq, Eq)]
 pub(super) struct Identity {
     device: u64,

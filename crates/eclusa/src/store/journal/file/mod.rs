@@ -1,15 +1,14 @@
 //! The durable log under the embedded store: opaque chunks, numbered 1, 2, 3, and so on.
 //!
-//! The owner appends at the tail and lets go of the oldest at the head. What the journal
-//! promises in return:
+//! The owner appends at the tail and releases the oldest chunks at the head. What the journal promises:
 //!
 //! - An acknowledged chunk comes back at the next opening, or the opening fails. It is never
 //!   silently missing, whatever was cut off or flipped on disk meanwhile: chunks carry checksums
-//!   and the number of the oldest chunk that must exist beside them, and a high-water mark kept
+//!   and the number of the oldest chunk that must exist along with them, and a high-water mark kept
 //!   outside the log says where it has to end.
-//! - What "acknowledged" is worth is the owner's choice, see [`Ack`].
+//! - The owner chooses what "acknowledged" means, see [`Ack`].
 //! - A failed write is final. The tail of the file is then in an unknown state, and a retried
-//!   fsync may claim success for pages that the kernel already dropped, so nothing more is taken
+//!   fsync may claim success for pages that the kernel already dropped, so nothing more is accepted
 //!   until the journal was opened, and thereby verified, again. The chunk whose append failed
 //!   may or may not be there then.
 //! - A refused opening has changed nothing.
@@ -40,12 +39,12 @@ use segment::{SEGMENT_BYTES, Segment};
 
 use crate::store::Ack;
 
-/// The largest chunk taken.
+/// The largest chunk that is accepted, in bytes.
 pub(super) const MAX_CHUNK_BYTES: usize = 1 << 30;
 
 /// An open journal. One per directory, across all processes.
 pub(in crate::store) struct Journal {
-    /// The segments before the active one, oldest first. They are whole and fsynced.
+    /// The segments before the active one, oldest first. They are complete and fsynced.
     sealed: Vec<Segment>,
     active: Segment,
     /// The file of the active segment, in append mode.
@@ -56,7 +55,7 @@ pub(in crate::store) struct Journal {
     first: u64,
     /// The newest chunk held; 0 when there was never one.
     last: u64,
-    /// The first failure, after which nothing is taken any more.
+    /// The first failure, after which nothing more is accepted.
     stopped: Option<String>,
     dir: PathBuf,
     /// The last field, so that it outlives all that it guards.
@@ -114,8 +113,8 @@ impl Journal {
         Ok(journal)
     }
 
-    /// Appends one chunk and, all or nothing, lets go of all chunks before `keep_from`. Returns
-    /// the chunk's number. After a failure the journal takes nothing more.
+    /// Appends one chunk and atomically releases all chunks before `keep_from`. Returns the chunk's number. After a
+    /// failure the journal accepts nothing more.
     pub(in crate::store) fn append(&mut self, chunk: &[u8], keep_from: u64) -> Result<u64, JournalError> {
         self.check_running()?;
         let number = self.last + 1;
@@ -125,10 +124,10 @@ impl Journal {
         if chunk.len() > MAX_CHUNK_BYTES {
             return Err(JournalError::ChunkTooLarge { len: chunk.len(), max: MAX_CHUNK_BYTES });
         }
-        // What is gone cannot be kept: an older keep_from asks for nothing.
+        // Chunks that are gone cannot be kept: an older keep_from has no effect.
         let first = keep_from.max(self.first);
         let written = self.write(&frame::encode(number, first, chunk), number, first);
-        // Afterwards: what is on disk was in the directory then.
+        // Checked afterwards, so that a chunk on disk is known to be in the directory.
         let written = written.and_then(|()| if self.ack == Ack::Fsync { self.check_place() } else { Ok(()) });
         self.stop_on_error(written)?;
         Ok(number)
@@ -153,18 +152,17 @@ impl Journal {
         self.last
     }
 
-    /// How long the segments on disk are, together. Chunks that were let go count until their
-    /// segment is removed.
+    /// The total size of the segments on disk. Released chunks count until their segment is removed.
     pub(in crate::store) fn bytes(&self) -> u64 {
         self.active.len + self.sealed.iter().map(|segment| segment.len).sum::<u64>()
     }
 
-    /// Whether a chunk may begin a new segment, which lasts: the full one is fsynced.
+    /// Whether the next chunk may begin a new segment, which takes time: the full one is fsynced.
     pub(in crate::store) fn is_segment_full(&self) -> bool {
         self.active.len > SEGMENT_BYTES - SEGMENT_BYTES / 32
     }
 
-    /// Has the next chunk begin a new segment, so that those before it can be removed without it.
+    /// Makes the next chunk begin a new segment, so that earlier chunks can be removed without it.
     pub(in crate::store) fn begin_segment(&mut self) -> Result<(), JournalError> {
         self.check_running()?;
         if self.active.len == 0 {
@@ -207,8 +205,8 @@ impl Journal {
         Ok(())
     }
 
-    /// The order is the point: a mark that outlives a power cut in which its chunk was lost would
-    /// make a sound log look damaged.
+    /// The order matters: a mark that survives a power cut in which its chunk was lost would make an intact log look
+    /// damaged.
     fn sync_and_promise(&mut self) -> Result<(), JournalError> {
         self.file.sync_data().map_err(io_error("fsync", &self.active.path))?;
         self.high_water.raise(self.last)?;
@@ -216,8 +214,8 @@ impl Journal {
         self.remove_old()
     }
 
-    /// Removes the segments of which no chunk is held. Only to be called when the newest chunk is
-    /// durable: if a power cut took it, the one before it would ask for these segments again.
+    /// Removes the segments of which no chunk is held. Must be called only when the newest chunk is durable: if a power
+    /// cut removed it, the one before it would need these segments again.
     fn remove_old(&mut self) -> Result<(), JournalError> {
         while let Some(oldest) = self.sealed.first().filter(|oldest| oldest.next() <= self.first) {
             std::fs::remove_file(&oldest.path).map_err(io_error("remove", &oldest.path))?;
@@ -226,12 +224,12 @@ impl Journal {
         Ok(())
     }
 
-    /// The error for a chunk that its owner does not understand.
+    /// The error for a chunk that the owner cannot read.
     pub(in crate::store) fn damaged(&self, number: u64, what: &str) -> JournalError {
         error::damaged(&self.dir, number, what)
     }
 
-    /// Whether the directory still holds this journal: files that were removed can be written to, and are lost.
+    /// Checks that the directory still holds this journal: removed files can still be written to, but are lost.
     fn check_place(&self) -> Result<(), JournalError> {
         self.lock.check()?;
         let active = self.file.metadata().map_err(io_error("look at", &self.active.path))?;
@@ -253,7 +251,7 @@ impl Journal {
 impl Drop for Journal {
     fn drop(&mut self) {
         if self.stopped.is_none() {
-            // Nobody is left to hear of a failure, and all it costs is a mark that is too modest.
+            // A failure cannot be reported any more, and only makes the mark too low.
             let _ = self.high_water.sync();
         }
     }

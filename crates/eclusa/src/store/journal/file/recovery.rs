@@ -1,9 +1,8 @@
-//! What a journal has to find when it is opened. Nothing here changes a file.
+//! What a journal must find when it is opened. Nothing here changes a file.
 //!
-//! The newest chunk says which is the oldest that must exist, so the end of the log is looked at
-//! first. What cannot be read there, and nobody was promised, is an append that was torn by the
-//! death of the process or the machine; it may go. Anything else that is missing or wrong is
-//! damage, and then the journal stays as it is, for a human to judge.
+//! The newest chunk says which is the oldest that must exist, so the end of the log is read first. An unreadable end
+//! that was not promised durable is an append that was torn by a crash of the process or the machine; it may be cut
+//! off. Anything else that is missing or wrong is damage, and the journal is left unchanged for a human to judge.
 
 use std::path::Path;
 
@@ -17,11 +16,11 @@ pub(super) struct Extent {
     pub first: u64,
     /// The newest chunk; 0 when there was never one.
     pub last: u64,
-    /// The sound length of the newest segment. A torn append may follow.
+    /// The length of the valid part of the newest segment. A torn append may follow.
     pub end: u64,
 }
 
-/// Looks at the end of the log, which has to reach `mark`.
+/// Reads the end of the log, which must reach `mark`.
 pub(super) fn find_extent(
     dir: &Path,
     segments: &[Segment],
@@ -43,7 +42,8 @@ pub(super) fn find_extent(
         if ack == Ack::Fsync
             && let Some(successor) = newest.frame_behind(walk.end, last + 1)?
         {
-            let hint = "if a power cut tore it while it was written without fsync, open it so once more";
+            let hint =
+                "if a power cut tore it while it was written without fsync, open it once more without fsync";
             return Err(damaged(
                 dir,
                 last + 1,
@@ -58,7 +58,7 @@ pub(super) fn find_extent(
         (Some(keep_from), _) => keep_from,
         (None, None) if last == 0 => 1,
         (None, None) => return Err(damaged(dir, last, "is missing")),
-        // A segment that was begun and has no chunk yet: the one before has the newest.
+        // The newest segment has no chunk yet: the one before has the newest chunk.
         (None, Some(before)) => {
             let keep_from = before.walk(dir, before.len, |_| Ok(()))?.keep_from;
             keep_from.ok_or_else(|| damaged(dir, last, format!("is not in {}", before.path.display())))?
@@ -67,8 +67,8 @@ pub(super) fn find_extent(
     Ok(Extent { first, last, end: walk.end })
 }
 
-/// Reads and verifies all chunks that must exist, and hands them to `replay`. Segments that are
-/// wholly older are left alone, for they may be in any state.
+/// Reads and verifies all chunks that must exist, and passes them to `replay`. Segments that are entirely older are
+/// ignored: they may be in any state.
 pub(super) fn replay<E>(
     dir: &Path,
     segments: &mut [Segment],

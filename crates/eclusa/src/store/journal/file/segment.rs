@@ -6,11 +6,11 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use super::error::{JournalError, damaged, io_error};
-use super::frame::{self, Fault, Frame, HEADER};
+use super::frame::{self, Frame, FrameFault, HEADER};
 use super::{MAX_CHUNK_BYTES, sync_dir};
 
-/// A segment takes no further chunk that would make it longer. It is the grain in which room is
-/// given back, and in [`Ack::Write`](super::Ack::Write) the most that is written between fsyncs.
+/// The largest segment in bytes, unless a single chunk is larger. Disk space is released in whole segments, and with
+/// [`Ack::Write`](super::Ack::Write) it is the most that is written between fsyncs.
 pub(super) const SEGMENT_BYTES: u64 = 32 * 1024 * 1024;
 
 const LONGEST_BYTES: u64 = (HEADER + MAX_CHUNK_BYTES) as u64;
@@ -20,17 +20,17 @@ pub(super) struct Segment {
     pub first: u64,
     pub path: PathBuf,
     pub len: u64,
-    /// Where each chunk begins. Empty as long as nobody has looked.
+    /// Where each chunk begins. Empty until the segment is read.
     pub offsets: Vec<u64>,
 }
 
-/// How far a segment can be trusted.
+/// The valid part of a segment.
 #[derive(Default)]
 pub(super) struct Walk {
     pub offsets: Vec<u64>,
-    /// Where the sound frames end.
+    /// Where the valid frames end.
     pub end: u64,
-    /// What the last sound frame says, if there is one.
+    /// `keep_from` of the last valid frame, if there is one.
     pub keep_from: Option<u64>,
     /// What is wrong with the bytes from `end` on, if there are any.
     pub fault: Option<String>,
@@ -71,7 +71,7 @@ impl Segment {
         self.first + self.offsets.len() as u64
     }
 
-    /// Takes note of a frame that was appended to the file.
+    /// Notes a frame that was appended to the file.
     pub(super) fn grow(&mut self, frame_bytes: usize) {
         self.offsets.push(self.len);
         self.len += frame_bytes as u64;
@@ -93,8 +93,7 @@ impl Segment {
         }
     }
 
-    /// Hands the frames of the first `until` bytes to `visit`, for as long as they are sound and
-    /// in order.
+    /// Passes the frames of the first `until` bytes to `visit`, as long as they are valid and in order.
     pub(super) fn walk(
         &self,
         dir: &Path,
@@ -116,7 +115,7 @@ impl Segment {
                     continue;
                 }
                 Ok(frame) => format!("gave way to chunk {}", frame.number),
-                Err(Fault::Bad(what)) => what,
+                Err(FrameFault::Bad(what)) => what,
                 Err(newer) => return Err(self.refuse(dir, number, newer)),
             };
             walk.fault = Some(format!("{fault} ({}, byte {})", self.path.display(), walk.end));
@@ -125,8 +124,8 @@ impl Segment {
         Ok(walk)
     }
 
-    /// The number of any sound frame behind `from`, where no frame could be read, that is not
-    /// older than `wanted`. Old ones are what a filesystem may leave in blocks it used before.
+    /// The number of any valid frame after `from`, where no frame could be read, that is not older than `wanted`. Older
+    /// ones may be leftovers in reused blocks of the filesystem.
     pub(super) fn frame_behind(&self, from: u64, wanted: u64) -> Result<Option<u64>, JournalError> {
         let mut bytes = vec![0; in_memory(self.len.saturating_sub(from))];
         let file = File::open(&self.path).map_err(io_error("open", &self.path))?;
@@ -139,10 +138,10 @@ impl Segment {
         Ok(found)
     }
 
-    fn refuse(&self, dir: &Path, number: u64, fault: Fault) -> JournalError {
+    fn refuse(&self, dir: &Path, number: u64, fault: FrameFault) -> JournalError {
         match fault {
-            Fault::Bad(what) => damaged(dir, number, format!("{what} ({})", self.path.display())),
-            Fault::Newer(found) => JournalError::NewerVersion {
+            FrameFault::Bad(what) => damaged(dir, number, format!("{what} ({})", self.path.display())),
+            FrameFault::Newer(found) => JournalError::NewerVersion {
                 what: format!("chunk {number}"),
                 dir: dir.to_owned(),
                 found,
@@ -152,14 +151,14 @@ impl Segment {
     }
 }
 
-/// A length on disk as one in memory: segments are far shorter than either can count.
+/// Converts a length on disk to one in memory: segments are far smaller than the range of either.
 fn in_memory(len: u64) -> usize {
     usize::try_from(len).unwrap_or(usize::MAX)
 }
 
-/// Reads what should be one frame, of which there are `room` bytes at most.
-fn fill(file: &mut impl Read, room: u64, bytes: &mut Vec<u8>) -> io::Result<Result<(), Fault>> {
-    let cut_short = Ok(Err(Fault::Bad("is cut short".to_owned())));
+/// Reads what should be one frame, of at most `room` bytes.
+fn fill(file: &mut impl Read, room: u64, bytes: &mut Vec<u8>) -> io::Result<Result<(), FrameFault>> {
+    let cut_short = Ok(Err(FrameFault::Bad("is cut short".to_owned())));
     let mut header = [0; HEADER];
     if room < HEADER as u64 {
         return cut_short;
