@@ -1,10 +1,10 @@
-//! A clock that moves only when it is told to.
+//! A clock that a scenario moves.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use eclusa_core::{Clock, Span, Time};
 
-/// Some moment in 2026, so that times look like times.
+/// A time in 2026, so that times look realistic.
 const START_MS: u64 = 1_768_000_000_000;
 
 /// The time of a scenario.
@@ -23,7 +23,7 @@ impl ManualClock {
         self.0.fetch_add(span.as_millis(), Ordering::SeqCst);
     }
 
-    /// Turns the clock back, as an administrator or a leap may.
+    /// Turns the clock back, as an administrator or a leap second may.
     pub fn step_back(&self, span: Span) {
         self.0.fetch_sub(span.as_millis(), Ordering::SeqCst);
     }

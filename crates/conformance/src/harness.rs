@@ -1,4 +1,4 @@
-//! A store and its clock, with the verbs in the words of a scenario.
+//! A store and its clock, with shorthands for the verbs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,13 +17,13 @@ use eclusa_core::{
 use crate::clock::ManualClock;
 use crate::rules::{LANE, failure, id, name, secs};
 
-/// Makes an empty store with these rules that reads this clock.
+/// Opens an empty store with these rules and this clock.
 pub type Open<S> = fn(&Spec, Arc<ManualClock>) -> S;
 
-/// How long leases last unless a scenario says otherwise.
+/// The default length of leases.
 pub(crate) const LEASE: Span = secs(10);
 
-/// What a scenario plays with.
+/// A store under test.
 pub struct Harness<S> {
     store: S,
     clock: Arc<ManualClock>,
@@ -37,7 +37,7 @@ impl<S: Store> Harness<S> {
         Self { store: open(spec, clock.clone()), clock, asks: AtomicU64::new(1) }
     }
 
-    /// The nonce of one ask.
+    /// A new nonce.
     fn nonce(&self) -> u64 {
         self.asks.fetch_add(1, Ordering::Relaxed)
     }
@@ -62,7 +62,7 @@ impl<S: Store> Harness<S> {
         answer.jobs.remove(0)
     }
 
-    /// The place that a job is given when it is accepted is the one that is told of it then.
+    /// Checks that the position returned on acceptance equals the one that `why` shows.
     async fn check_place(&self, job: JobId, answer: &Enqueued) {
         let Enqueued::Accepted(place) = answer else { return };
         let why = self.store.why(job).await.expect("the store answers").expect("the job is known");
@@ -86,7 +86,7 @@ impl<S: Store> Harness<S> {
         assert_eq!(answer.ended, []);
     }
 
-    /// Enqueues one job; says whether it was accepted and which jobs ended by it.
+    /// Enqueues one job; returns whether it was accepted and which jobs ended because of it.
     pub(crate) async fn press(&self, job: NewJob) -> (bool, Vec<(u128, &'static str)>) {
         let answer = self.store.enqueue(vec![job]).await.expect("the store answers");
         let accepted = answer.jobs[0].is_accepted();
@@ -110,12 +110,12 @@ impl<S: Store> Harness<S> {
         self.store.dispatch(ask).await.expect("the store answers")
     }
 
-    /// What may start now, at most `max`.
+    /// Dispatches at most `max` jobs.
     pub(crate) async fn take(&self, max: usize) -> Vec<Grant> {
         self.dispatch(max).await.grants
     }
 
-    /// The next job, which must be there.
+    /// Dispatches the next job, which must exist.
     pub(crate) async fn next(&self) -> Grant {
         self.take(1).await.pop().expect("a job may start")
     }
@@ -125,7 +125,7 @@ impl<S: Store> Harness<S> {
         numbers(&self.take(max).await)
     }
 
-    /// Runs one job after the other to its good end, at most `max`; says in which order.
+    /// Runs at most `max` jobs one after the other to success; returns their order.
     pub(crate) async fn serve(&self, max: usize) -> Vec<u128> {
         let mut served = Vec::new();
         while served.len() < max
@@ -147,7 +147,7 @@ impl<S: Store> Harness<S> {
         self.settle_fully(settlement).await.0
     }
 
-    /// Ends many calls at once, all with this result.
+    /// Settles many calls at once, all with this result.
     pub(crate) async fn settle_all(
         &self,
         result: CallResult,
@@ -164,7 +164,7 @@ impl<S: Store> Harness<S> {
         self.store.settle(settlements).await.expect("the store answers").leases
     }
 
-    /// Settles with all that can be said; tells what it did and which jobs ended by it.
+    /// Settles; returns what it did and which jobs ended because of it.
     pub(crate) async fn settle_fully(&self, settlement: Settlement) -> (Settled, Vec<Ended>) {
         let answer = self.store.settle(vec![settlement]).await.expect("the store answers");
         assert_eq!(answer.leases.len(), 1, "one answer for each settlement");
@@ -177,14 +177,14 @@ impl<S: Store> Harness<S> {
         self.settle_fully(Settlement { lease, report, outcome: Outcome::Done, answer, unsent: None }).await
     }
 
-    /// Enqueues a job, runs it and has it answered.
+    /// Enqueues a job and completes it with this answer.
     pub(crate) async fn ask(&self, job: NewJob, answer: &str) {
         self.accept([job]).await;
         let lease = self.next().await.lease;
         assert_eq!(self.answered(lease, answer).await.0, Settled::Ended(Status::Completed));
     }
 
-    /// The pass of the job failed so; it would be a dead letter. Says what it did and which jobs ended by it.
+    /// Fails the job with this result, to become a dead letter; returns what it did and which jobs ended because of it.
     pub(crate) async fn fails(
         &self,
         grant: &Grant,
@@ -196,7 +196,7 @@ impl<S: Store> Harness<S> {
         (settled, ends(&ended))
     }
 
-    /// What is answered at once, without a job.
+    /// Enqueues a job that must be answered from the cache.
     pub(crate) async fn cached(&self, job: NewJob) -> Cached {
         match self.put(job).await {
             Enqueued::Cached(cached) => cached,
@@ -209,24 +209,24 @@ impl<S: Store> Harness<S> {
         assert_eq!(settled, Settled::Ended(Status::Completed));
     }
 
-    /// The job failed for good and becomes a dead letter.
+    /// Fails the job permanently, so that it becomes a dead letter.
     pub(crate) async fn dead(&self, grant: &Grant) -> Settled {
         let outcome = Outcome::Dead(failure("refused"));
         self.settle(grant.lease, CallResult::Rejected, outcome).await
     }
 
-    /// The call ended so, and the job is to be tried again after `wait`.
+    /// The call ended with this result, and the job is retried after `wait`.
     pub(crate) async fn retry(&self, grant: &Grant, result: CallResult, wait: Span) -> Settled {
         let outcome = Outcome::Retry { after: wait, failure: failure("unavailable") };
         self.settle(grant.lease, result, outcome).await
     }
 
-    /// The job was not sent and goes back.
+    /// Releases the job unsent.
     pub(crate) async fn release(&self, grant: &Grant) -> Settled {
         self.settle(grant.lease, CallResult::NotSent, Outcome::Release).await
     }
 
-    /// The upstream of the grant failed so; is there another?
+    /// The upstream of the grant failed with this result; asks for the next one.
     pub(crate) async fn advance(&self, grant: &Grant, result: CallResult) -> Advanced {
         self.advance_at(grant.lease, grant.upstream.clone(), result).await
     }
@@ -240,7 +240,7 @@ impl<S: Store> Harness<S> {
         self.advance_fully(Advance { lease, upstream, report: result.into(), failure, unsent: None }).await
     }
 
-    /// Advances with all that can be said.
+    /// Advances along the chain.
     pub(crate) async fn advance_fully(&self, ask: Advance) -> Advanced {
         self.store.advance(ask).await.expect("the store answers")
     }
@@ -249,13 +249,13 @@ impl<S: Store> Harness<S> {
         self.store.extend(vec![lease], span).await.expect("the store answers") == [true]
     }
 
-    /// The upstream tells; what that did, and which jobs ended by it.
+    /// Completes a job; returns what it did and which jobs ended because of it.
     pub(crate) async fn complete(&self, told: Completion) -> (Completed, Vec<Ended>) {
         let answer = self.store.complete(told).await.expect("the store answers");
         (answer.completed, answer.ended)
     }
 
-    /// The jobs that the upstream must be asked of, each with what it calls them.
+    /// The jobs to poll, each with its id at the upstream.
     pub(crate) async fn due(&self, upstream: &str, claim: Span, asked: &[u128]) -> Vec<(u128, String)> {
         let asked = asked.iter().copied().map(id).collect();
         let ask = Poll { upstream: name(upstream), max: 100, claim, asked };
@@ -267,7 +267,7 @@ impl<S: Store> Harness<S> {
         self.store.cancel(id(number)).await.expect("the store answers")
     }
 
-    /// Asks for moment `moment` of the schedule `nightly`, with job `number` or none.
+    /// Fires the schedule `nightly` at `moment`, with job `number` or none.
     pub(crate) async fn fire(&self, moment: Time, number: Option<u128>) -> Fired {
         let job = number.map(|number| {
             let key = Some(format!("schedule:nightly:{}", moment.as_millis()).into());
@@ -289,7 +289,7 @@ impl<S: Store> Harness<S> {
         self.store.schedules().await.expect("the store answers")
     }
 
-    /// Cancels what fits; which jobs that were, and how many fitted.
+    /// Cancels all jobs that match; returns the cancelled jobs and how many matched.
     pub(crate) async fn cancel_all(
         &self,
         query: JobQuery,
@@ -311,7 +311,7 @@ impl<S: Store> Harness<S> {
         self.admit_fully(None, &[upstream], holds).await.admission
     }
 
-    /// Asks for a call that a later event may earn a credit for.
+    /// Admits a call with a correlation id.
     pub(crate) async fn admit_correlated(
         &self,
         upstream: &str,
@@ -324,7 +324,7 @@ impl<S: Store> Harness<S> {
         self.store.admit(ask).await.expect("the store answers").admission
     }
 
-    /// Asks for a call in a lane, at the first of these upstreams that admits it.
+    /// Admits a call in a lane, at the first of these upstreams that allows it.
     pub(crate) async fn admit_to(&self, lane: &str, chain: &[&str]) -> Admission {
         self.admit_fully(Some(lane), chain, Vec::new()).await.admission
     }
@@ -344,7 +344,7 @@ impl<S: Store> Harness<S> {
         self.store.admit(ask).await.expect("the store answers")
     }
 
-    /// Asks for a call of `tenant` in a lane.
+    /// Admits a call of `tenant` in a lane.
     pub(crate) async fn admit_for(&self, lane: &str, tenant: &str) -> Admission {
         let (lane, tenant) = (Some(name(lane)), Some(tenant.into()));
         let (chain, holds, nonce) = (Vec::new(), Vec::new(), self.nonce());
@@ -352,7 +352,7 @@ impl<S: Store> Harness<S> {
         self.store.admit(ask).await.expect("the store answers").admission
     }
 
-    /// Asks to go on along `chain` from a call that ended so.
+    /// Admits a call along `chain` after one that ended with this report.
     pub(crate) async fn go_on(
         &self,
         lane: &str,
@@ -365,7 +365,7 @@ impl<S: Store> Harness<S> {
         self.store.admit(ask).await.expect("the store answers").admission
     }
 
-    /// Asks for a call in a lane that nobody will tell of.
+    /// Admits an unreported call in a lane.
     pub(crate) async fn admit_untold(&self, lane: &str) -> Admission {
         let (chain, holds) = (Vec::new(), Vec::new());
         let ask = Admit {
@@ -381,7 +381,7 @@ impl<S: Store> Harness<S> {
         self.store.admit(ask).await.expect("the store answers").admission
     }
 
-    /// Asks whether the rate allows a call that nobody will tell of.
+    /// Asks whether the rate allows an unreported call.
     pub(crate) async fn admit_rate(&self, upstream: &str) -> Admission {
         let (chain, holds) = (vec![name(upstream)], Vec::new());
         let ask = Admit {
@@ -397,7 +397,7 @@ impl<S: Store> Harness<S> {
         self.store.admit(ask).await.expect("the store answers").admission
     }
 
-    /// A call without a job, which must be granted.
+    /// Admits a call without a job, which must be granted.
     pub(crate) async fn call(&self, upstream: &str) -> LeaseId {
         match self.admit(upstream, Vec::new()).await {
             Admission::Granted { lease, .. } => lease,
@@ -405,7 +405,7 @@ impl<S: Store> Harness<S> {
         }
     }
 
-    /// Why a call without a job is denied, which it must be.
+    /// Why a call without a job is denied; it must be denied.
     pub(crate) async fn denial(&self, upstream: &str) -> NotUntil {
         match self.admit(upstream, Vec::new()).await {
             Admission::Denied { denial, .. } => denial,
@@ -413,7 +413,7 @@ impl<S: Store> Harness<S> {
         }
     }
 
-    /// Makes a call without a job that ends so.
+    /// Makes a call without a job that ends with this result.
     pub(crate) async fn call_ends(&self, upstream: &str, result: CallResult) {
         let lease = self.call(upstream).await;
         assert_eq!(self.settle(lease, result, Outcome::Release).await, Settled::Released);
@@ -492,7 +492,7 @@ impl<S: Store> Harness<S> {
             .expect("the store answers")
     }
 
-    /// The job when more of its history can be told than these lines.
+    /// Waits until the job has more history lines than these.
     pub(crate) async fn follow(&self, number: u128, seen: u64, timeout: Span) -> Option<JobView> {
         let ask = Wait { job: id(number), timeout, allow_unknown: false, seen: Some(seen) };
         self.store.wait(ask).await.expect("the store answers")
@@ -523,7 +523,7 @@ impl<S: Store> Harness<S> {
         all.into_iter().find(|view| view.name.as_str() == upstream).expect("the upstream is known")
     }
 
-    /// Each code with how often it was seen, cured by a retry, and seen again after one.
+    /// Each code with how often it was seen, followed by success, and followed by another failure.
     pub(crate) async fn codes(&self, upstream: &str) -> Vec<(String, u64, u64, u64)> {
         let codes = self.store.codes(name(upstream)).await.expect("the store answers");
         let told = |code: CodeView| (code.code.to_string(), code.seen, code.cured, code.failed_again);
@@ -575,7 +575,7 @@ impl<S: Store> Harness<S> {
     }
 }
 
-/// Which jobs ended, each with a word for how.
+/// Which jobs ended, each with the name of its end.
 pub(crate) fn ends(ended: &[Ended]) -> Vec<(u128, &'static str)> {
     let word = |end: &End| match end {
         End::Dropped(reason) => reason.as_str(),

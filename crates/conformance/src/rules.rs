@@ -1,4 +1,4 @@
-//! Short ways to write the rules and jobs of a scenario.
+//! Shorthands for the rules and jobs of a scenario.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ pub(crate) const LANE: &str = "mail";
 /// The upstream of scenarios that need only one.
 pub(crate) const UP: &str = "ses";
 
-/// The tenant of jobs that do not say.
+/// The tenant of jobs that name none.
 pub(crate) const TENANT: &str = "acme";
 
 pub(crate) fn name(text: &str) -> Name {
@@ -33,7 +33,7 @@ pub(crate) const fn id(number: u128) -> JobId {
     JobId(number)
 }
 
-/// One lane with the chain of all these upstreams, in order.
+/// One lane whose chain has all these upstreams, in order.
 pub(crate) fn chain(upstreams: &[(&str, GateSpecs)], edit: impl FnOnce(&mut LaneSpec)) -> Spec {
     let names = upstreams.iter().map(|(upstream, _)| name(upstream)).collect();
     let mut lane = LaneSpec::new(name(LANE), Chain::new(names).expect("a chain that can be"));
@@ -42,7 +42,7 @@ pub(crate) fn chain(upstreams: &[(&str, GateSpecs)], edit: impl FnOnce(&mut Lane
     Spec::new(vec![lane], upstreams).expect("rules that fit together")
 }
 
-/// One lane to one upstream that limits nothing.
+/// One lane to one upstream without limits.
 pub(crate) fn lane(edit: impl FnOnce(&mut LaneSpec)) -> Spec {
     chain(&[(UP, GateSpecs::default())], edit)
 }
@@ -52,7 +52,7 @@ pub(crate) fn upstream(gates: GateSpecs) -> Spec {
     chain(&[(UP, gates)], |_| {})
 }
 
-/// One lane to one upstream, all by default.
+/// One lane to one upstream, with defaults.
 pub(crate) fn plain() -> Spec {
     lane(|_| {})
 }
@@ -80,7 +80,7 @@ pub(crate) fn rate(per_second: u32, burst: u32) -> GateSpecs {
     gates(free(), |gates| gates.bucket = Some(bucket(burst, per_second, secs(1))))
 }
 
-/// One call, and the next after `span`.
+/// One call per `span`.
 pub(crate) fn one_per(span: Span) -> GateSpecs {
     gates(free(), |gates| gates.bucket = Some(bucket(1, 1, span)))
 }
@@ -102,7 +102,7 @@ pub(crate) fn pace(initial: Span) -> GateSpecs {
     })
 }
 
-/// The same, with the rate found.
+/// An adaptive pace that starts with this interval.
 pub(crate) fn adaptive(initial: Span) -> GateSpecs {
     gates(pace(initial), |gates| gates.pace = gates.pace.map(|rule| rule.adaptive(true)))
 }
@@ -115,7 +115,7 @@ pub(crate) fn hold(upstream: &str, key: &str, rule: BucketSpec, tokens: u32) -> 
     Hold::new(name(upstream), key, rule, Tokens::whole(tokens)).expect("a hold that fits its bucket")
 }
 
-/// Terms under which answers cost so much by their status.
+/// Terms with these costs by status.
 pub(crate) fn charging(costs: &[(&str, u32)]) -> Arc<Terms> {
     let on = |charge: Charge, (status, cost): &(&str, u32)| charge.on(status, Tokens::whole(*cost));
     let charge = costs.iter().try_fold(Charge::default(), on).expect("costs that can be");
@@ -165,12 +165,12 @@ pub(crate) fn keyed(key: &str, job: NewJob) -> NewJob {
     NewJob { key: Some(key.into()), ..job }
 }
 
-/// A job that wants the answer under `key`.
+/// A job with a cache key.
 pub(crate) fn wants(key: &str, job: NewJob) -> NewJob {
     NewJob { cache_key: Some(key.into()), ..job }
 }
 
-/// Answers are fresh for a minute and of use for ten more.
+/// Answers are fresh for a minute and usable for ten more.
 pub(crate) fn cache() -> CacheSpec {
     CacheSpec::new(secs(60), secs(600)).expect("a cache that can be")
 }
@@ -194,7 +194,7 @@ pub(crate) fn failure(reason: &str) -> CallFailure {
     CallFailure { reason, code: Some("503".into()), upstream: Some(name(UP)) }
 }
 
-/// A report that the upstream wants to be left alone.
+/// A report with a Retry-After.
 pub(crate) fn closing(wait: Span, bucket: Option<&str>) -> Report {
     let retry_after = Some(RetryAfter { wait, bucket: bucket.map(Into::into) });
     Report { retry_after, ..CallResult::Throttled.into() }

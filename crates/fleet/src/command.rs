@@ -1,4 +1,4 @@
-//! What is sent to the server and what it replies.
+//! Commands to the server and its replies.
 
 use std::sync::Arc;
 
@@ -10,50 +10,50 @@ use crate::term::{Position, ProcessId, RunId, TermId, TermView};
 /// One command, atomic on the server.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Command {
-    /// Reads the term, who listens to its owner, and the claims.
+    /// Reads the term, the number of listeners of its owner, and the claims.
     Look,
     /// Subscribes to the questions of a term that this process is about to take.
     Listen(TermId),
-    /// Takes a new term if nothing changed since it was looked at.
+    /// Takes a new term if nothing changed since the look.
     Take(Take),
     /// Reads the next page of the journal, to be applied in order.
     Read {
-        /// The last chunk that was read; zero for none.
+        /// The last chunk that was read; zero if none.
         after: Position,
     },
-    /// Makes an engine of what was read, beside this thread, or has the one there is follow. Not for the server; sent again
-    /// until it is done.
+    /// Builds an engine from what was read, on another thread, or applies new chunks to the existing one. It does not
+    /// go to the server, and is repeated until it is done.
     Build {
-        /// The epoch of the leases that it gives; `None` while it only follows.
+        /// The epoch of the leases that the engine issues; `None` while it only follows.
         epoch: Option<u64>,
     },
     /// Reads the last chunk of the journal.
     Tail,
     /// Appends a chunk, or only renews the term, and publishes answers.
     Append(Append),
-    /// Waits until a replica has all that this connection wrote. `Unanswered` if the connection was made anew since the
-    /// last append: a server waits only for what the same connection wrote.
+    /// Waits until a replica has everything that this connection wrote. `Unanswered` if the connection was reopened
+    /// since the last append: a server waits only for writes of the same connection.
     Confirm,
-    /// Says how much of the journal this process has, while the server's data is in doubt or it reads ahead. The server
-    /// forgets it after a term.
+    /// Claims how much of the journal this process has, after the server may have lost data or while it reads ahead.
+    /// The claim expires after a term.
     Claim(Claim),
-    /// Says who is to follow while the term goes on, so that it can read the journal ahead.
+    /// Names the successor while the term continues, so that the successor can read the journal ahead.
     Name {
         /// The term.
         term: TermId,
-        /// Who is to take over first.
+        /// The process that should take over.
         successor: ProcessId,
     },
-    /// Ends the term in order.
+    /// Releases the term.
     Release {
         /// The term.
         term: TermId,
-        /// Who is to take over first.
+        /// The process that should take over.
         successor: Option<ProcessId>,
     },
 }
 
-/// Takes over. Refused unless this process listens to the new term's questions.
+/// Takes over. Refused unless this process is subscribed to the new term's questions.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Take {
     /// The term and beat that were seen; `None` if there was no term.
@@ -62,51 +62,51 @@ pub struct Take {
     pub run: RunId,
     /// The new term.
     pub term: TermId,
-    /// The new epoch is above this, above the stored one and not below the server's time.
+    /// The new epoch is above this, above the stored one, and not below the server's time.
     pub epoch_above: u64,
-    /// Why it may be taken; checked again by the server as far as it can.
+    /// Why the term may be taken; the server checks it again as far as it can.
     pub reason: TakeReason,
 }
 
 /// Why a term may be taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TakeReason {
-    /// Its owner stopped in order.
+    /// Its owner released it.
     Released,
-    /// Nobody listened to its owner, twice.
+    /// Its owner was not subscribed to its questions, twice.
     NobodyListens,
     /// Its owner was silent for a term.
     Silent,
-    /// The server lost data, and whoever has state had time to claim it. The taker's own claim must still be there, else
-    /// the server was emptied since.
+    /// The server lost data, and processes with state had time to claim it. The taker's own claim must still exist,
+    /// otherwise the server was emptied since.
     Settled,
-    /// There was never a term, and no other process is connected that could know of one.
+    /// There was never a term, and no other connected process could know of one.
     First,
 }
 
 /// Appends to the journal.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Append {
-    /// Under this term.
+    /// The term.
     pub term: TermId,
     /// The epoch of the term.
     pub epoch: u64,
-    /// On this run of the server.
+    /// The run of the server.
     pub run: RunId,
-    /// The last chunk after this command: the chunk's own number or, without a chunk, that of the last one.
+    /// The last chunk after this command: the chunk's number or, without a chunk, that of the previous one.
     pub number: u64,
     /// The chunk; `None` only renews the term.
     pub chunk: Option<Chunk>,
-    /// Whether the journal has all that the owner has.
+    /// Whether the journal has everything that the owner has.
     pub whole: bool,
     /// Answers to publish when the chunk is stored.
     pub answers: Arc<[Outgoing]>,
 }
 
-/// An answer on its way to a process.
+/// An answer to be sent to a process.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Outgoing {
-    /// To whom.
+    /// The recipient.
     pub to: ProcessId,
     /// The message.
     pub message: Arc<[u8]>,
@@ -115,26 +115,26 @@ pub struct Outgoing {
 /// How much of the journal a process has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Claim {
-    /// Which process.
+    /// The process.
     pub process: ProcessId,
-    /// Its last acknowledged chunk, or the last one that a process which reads ahead has in its engine; zero without state.
+    /// Its last acknowledged chunk or, while it reads ahead, the last chunk in its engine; zero without state.
     pub position: Position,
 }
 
 /// What a look shows.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Look {
-    /// The run of the server that was asked.
+    /// The current run of the server.
     pub run: RunId,
     /// How long that run has lasted.
     pub uptime: Span,
     /// The term, if there is one.
     pub term: Option<TermView>,
-    /// How many listen to the questions of that term.
+    /// The number of subscribers to the questions of that term.
     pub listeners: u64,
-    /// How many processes of the fleet are connected, this one included.
+    /// The number of connected processes of the fleet, including this one.
     pub connected: u64,
-    /// What was claimed lately.
+    /// Recent claims.
     pub claims: Vec<Claim>,
 }
 
@@ -145,7 +145,7 @@ pub enum Reply {
     Looked(Look),
     /// To `Listen`.
     Listening,
-    /// To `Take`: the term is this process's.
+    /// To `Take`: this process holds the term.
     Taken {
         /// Its epoch.
         epoch: u64,
@@ -154,25 +154,26 @@ pub enum Reply {
     },
     /// To `Take`: something changed since the look.
     NotTaken,
-    /// To `Read`: the page will be applied. To `Build`, with zero and the end: what was read cannot be used.
+    /// To `Read`: the page will be applied. To `Build`, with zero and `end`: what was read cannot be used.
     Read {
-        /// The last chunk of the page; what was asked for if it was empty, or if earlier pages are not applied yet.
+        /// The last chunk of the page; the requested position if the page was empty or earlier pages are not applied
+        /// yet.
         last: Position,
         /// Whether the journal ends there.
         end: bool,
     },
-    /// To `Build`: whether the engine is there.
+    /// To `Build`: whether the engine is ready.
     Built(bool),
     /// To `Tail`: number and checksum of the last chunk; `None` if there is none.
     Tail(Option<(u64, u64)>),
-    /// To `Append`: it is stored.
+    /// To `Append`: it was stored.
     Appended {
-        /// How many listen to this owner's questions.
+        /// The number of subscribers to this owner's questions.
         listeners: u64,
-        /// The places of answers that nobody received.
+        /// The indexes of answers that nobody received.
         unheard: Vec<usize>,
     },
-    /// To `Append`, `Name` and `Release`: it is not, and never will be.
+    /// To `Append`, `Name` and `Release`: it was refused permanently.
     Refused(Refusal),
     /// To `Confirm`: whether a replica has everything.
     Confirmed(bool),
@@ -184,21 +185,21 @@ pub enum Reply {
     Released,
 }
 
-/// Why an append is refused for good. The server checks the run first, then whether there is a term, then the term, then
-/// the number: after it went back to an older state, the term that it shows is an older one, and an owner that took this
-/// for being superseded would drop the only copy of what the server lost.
+/// Why an append is refused permanently. The server checks the run first, then whether there is a term, then the term,
+/// then the number. The order matters: after the server went back to an older state, it shows an older term, and an
+/// owner that took this as being superseded would drop the only copy of what the server lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Refusal {
-    /// The server runs anew.
+    /// The server was restarted.
     Regressed,
     /// The server has no term.
     Empty,
     /// Another process has taken over, on this run of the server.
     Fenced,
-    /// The server's last chunk is this one, so it has lost chunks.
+    /// The server's last chunk has this number, so it has lost chunks.
     Number(u64),
 }
 
-/// No reply, or one that says nothing final: the command may have been run.
+/// No conclusive reply: the command may have been run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Unanswered;

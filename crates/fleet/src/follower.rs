@@ -1,4 +1,4 @@
-//! When a process that does not own may take over.
+//! When a process that is not the owner may take over.
 
 use eclusa_core::{Span, Time};
 
@@ -6,19 +6,19 @@ use crate::command::{Look, TakeReason};
 use crate::settings::Settings;
 use crate::term::{TermId, TermView};
 
-/// Nobody listening to the owner must be seen twice, this far apart: a connection may just be made anew.
+/// An owner without subscription must be seen twice, this far apart: its connection may just be reopening.
 const DEAF_FOR: Span = Span::from_millis(200);
 
-/// An owner is silent only if this many looks in a row showed the same beat: this process, or the server, may just have
-/// stood still.
+/// An owner is silent only if this many looks in a row showed the same beat: otherwise this process, or the server, may
+/// have been paused.
 const SILENT_LOOKS: u32 = 4;
 
-/// The beat of an owner as it was seen.
+/// The last seen beat of an owner.
 #[derive(Debug, Clone, Hash)]
 struct Seen {
     term: TermId,
     beat: u64,
-    /// When it was first seen so, with every look since then answered.
+    /// When it was first seen; every look since then was answered.
     since: Time,
     looks: u32,
 }
@@ -27,7 +27,7 @@ struct Seen {
 #[derive(Debug, Clone, Default, Hash)]
 pub(crate) struct Follower {
     beat: Option<Seen>,
-    /// Since when nobody listens to that term or, without a term, nobody else is connected.
+    /// Since when the owner has no subscription or, without a term, no other process is connected.
     deaf_since: Option<Time>,
     /// When to look again.
     pub(crate) look_at: Time,
@@ -36,30 +36,30 @@ pub(crate) struct Follower {
 /// What a look leads to.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Verdict {
-    /// Look again then.
+    /// Look again at this time.
     Follow(Time),
     /// Take over.
     Take(TakeReason),
-    /// The owner stops and wants this process to follow: read the journal ahead.
+    /// The owner is about to stop and named this process as its successor: read the journal ahead.
     Prepare,
     /// The server may have lost data.
     Settle,
 }
 
 impl Follower {
-    /// One that looks first at `look_at`.
+    /// A follower that looks first at `look_at`.
     pub(crate) fn looking_at(look_at: Time) -> Self {
         Self { look_at, ..Self::default() }
     }
 
-    /// A look was not answered: silence of the owner cannot be told from silence of the server.
+    /// A look was not answered: silence of the owner cannot be distinguished from silence of the server.
     pub(crate) fn unanswered(&mut self, retry_at: Time) {
         self.beat = None;
         self.deaf_since = None;
         self.look_at = retry_at;
     }
 
-    /// `fresh`: this process has never heard of a term.
+    /// Decides what a look leads to. `fresh`: this process has never seen a term.
     pub(crate) fn judge(&mut self, look: &Look, settings: &Settings, fresh: bool, now: Time) -> Verdict {
         let Some(view) = &look.term else { return self.judge_empty(look, settings, fresh, now) };
         if view.run != look.run {
@@ -78,7 +78,7 @@ impl Follower {
             self.deaf_since = None;
         }
         let deaf_since = deaf.then(|| *self.deaf_since.get_or_insert(now));
-        // Until an owner has written what the server lost, nobody else can.
+        // Only this owner can restore what the server lost, so it gets more time until that is done.
         let deaf_for = if view.repairing { settings.term } else { DEAF_FOR };
         if deaf_since.is_some_and(|since| now >= since + deaf_for + settings.patience) {
             return Verdict::Take(TakeReason::NobodyListens);
@@ -92,8 +92,8 @@ impl Follower {
         Verdict::Follow(if deaf { now + DEAF_FOR } else { now + settings.probe() })
     }
 
-    /// There is no term. If this process has never heard of one and nobody else is there who could, there was none.
-    /// Seen twice, because an owner's connection may just be made anew.
+    /// There is no term. If this process has never seen one and no other process is connected that could have, there
+    /// never was one. It must be seen twice, because an owner's connection may just be reopening.
     fn judge_empty(&mut self, look: &Look, settings: &Settings, fresh: bool, now: Time) -> Verdict {
         if !fresh || look.connected > 1 || look.uptime <= settings.term {
             return Verdict::Settle;
@@ -116,7 +116,7 @@ impl Follower {
         Verdict::Follow(now + DEAF_FOR)
     }
 
-    /// Takes note of term and beat.
+    /// Records term and beat.
     fn see(&mut self, view: &TermView, now: Time) {
         match &mut self.beat {
             Some(seen) if (seen.term, seen.beat) == (view.term, view.beat) => seen.looks += 1,

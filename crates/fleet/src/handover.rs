@@ -1,6 +1,6 @@
-//! A planned change of owner: a process that stops names its successor and goes on deciding while that one reads the journal
-//! and makes an engine of it, which then follows what the owner still appends. So nobody waits for more than the last chunks
-//! to be read. Used only where an owner stops in order, or steps down before it stops.
+//! A planned change of owner. A process that stops names its successor and stays the owner while the successor reads
+//! the journal, builds an engine, and follows what the owner still appends. So after the release only the last chunks
+//! must be read. Used only if an owner stops in an orderly way, or steps down before it stops.
 
 use eclusa_core::{Span, Time};
 
@@ -12,28 +12,28 @@ use crate::step::Event;
 use crate::tenure::Tenure;
 use crate::term::{Position, ProcessId, RunId, TermId, TermView};
 
-/// How often a successor looks, and the owner at most: a short journal is read at once.
+/// How often a successor looks, and the longest interval between looks of the owner: a short journal is read at once.
 const LOOK: Span = Span::from_millis(20);
 
-/// What takes longer to be read and put together is done after the release.
+/// The owner waits at most this long; the rest is read and built after the release.
 const AT_MOST: Span = Span::from_secs(10);
 
-/// A process that stops or steps down, and who should follow it.
+/// A process that stops or steps down, and its successor.
 #[derive(Debug, Clone, Copy, Hash)]
 pub(crate) struct Stopping {
     pub(crate) successor: Option<ProcessId>,
-    /// Whether it takes part afterwards: then it goes on if its successor does not get ready.
+    /// Whether it only steps down: then it stays the owner if its successor does not get ready.
     pub(crate) stays: bool,
-    /// Since the successor was named on the server.
+    /// Set once the successor is named on the server.
     named: Option<Named>,
 }
 
-/// How far the successor is.
+/// The progress of the successor.
 #[derive(Debug, Clone, Copy, Hash)]
 struct Named {
-    /// The last chunk when it was named: it is ready when its engine is that far.
+    /// The last chunk when it was named: the successor is ready when its engine has this chunk.
     number: u64,
-    /// It is waited for until then: a term from when it was last heard.
+    /// The owner waits until this time: a term after the successor's last claim.
     until: Time,
     since: Time,
     look_at: Time,
@@ -49,7 +49,7 @@ impl Stopping {
         Self { stays: true, ..Self::new(Some(successor)) }
     }
 
-    /// What to send to have the successor get ready; `None` if that is not due, or done.
+    /// The next command for the handover; `None` if nothing is due or it is done.
     pub(crate) fn next(&self, tenure: &Tenure, now: Time) -> Option<Command> {
         let successor = self.successor?;
         match &self.named {
@@ -58,19 +58,19 @@ impl Stopping {
         }
     }
 
-    /// When there is something to send again; `None` if the term can be released.
+    /// When the next command is due; `None` if the term can be released.
     pub(crate) fn waits_until(&self) -> Option<Time> {
         self.successor?;
         self.named.filter(|named| !named.ready).map(|named| named.look_at)
     }
 
-    /// The server knows who is to follow.
+    /// The successor is named on the server.
     pub(crate) fn named(&mut self, number: u64, settings: &Settings, now: Time) {
         let (until, since, look_at) = (now + settings.term, now, now + Span::from_millis(1));
         self.named = Some(Named { number, until, since, look_at, ready: false });
     }
 
-    /// Takes note of how far the successor is.
+    /// Records the progress of the successor.
     pub(crate) fn see(&mut self, look: &Look, settings: &Settings, now: Time) {
         let Some(named) = &mut self.named else { return };
         named.look_at = now + now.since(named.since).min(LOOK);
@@ -78,17 +78,18 @@ impl Stopping {
         if claim.is_some() {
             named.until = now + settings.term;
         }
-        // One that is late has done a part of it, and nobody else any. One that stays has the time to wait for it.
+        // A late successor has done part of the work, and no other process any. A process that only steps down can
+        // wait.
         let late = !self.stays && now >= named.since + AT_MOST;
         named.ready = claim.is_some_and(|claim| late || claim.position.number >= named.number);
         if !named.ready && now >= named.until {
-            // Whoever is there takes over, and reads the journal then.
+            // Any process may take over, and reads the journal then.
             self.successor = None;
         }
     }
 }
 
-/// A successor that reads the journal ahead, and makes an engine of it.
+/// A successor that reads the journal ahead and builds an engine.
 #[derive(Debug, Clone, Hash)]
 pub(crate) struct Preparing {
     follower: Follower,
@@ -97,14 +98,14 @@ pub(crate) struct Preparing {
     run: RunId,
     /// The last chunk that was read.
     at: Position,
-    /// The journal's last chunk at the last look, once something was read: up to there it is whole, whatever the owner has
-    /// cleaned away before.
+    /// The journal's last chunk at the last look, once something was read. Up to there the journal is complete,
+    /// whatever the owner has cleaned before.
     number: Option<u64>,
-    /// Whether it was read up to there, or up to its end.
+    /// Whether the journal was read up to that chunk, or to its end.
     end: bool,
-    /// The last chunk that is in the engine.
+    /// The last chunk in the engine.
     built: Position,
-    /// When to tell how far the engine is.
+    /// When to claim the engine's position again.
     claim_at: Time,
     pub(crate) look_at: Time,
 }
@@ -118,15 +119,15 @@ pub(crate) struct Prepared {
 }
 
 impl Prepared {
-    /// How much of the journal need not be read again after `term` was taken over on `run`: all that is in it was appended
-    /// under that term or before, and chunks do not change.
+    /// The part of the journal that need not be read again after `term` was taken over on `run`: it was appended under
+    /// that term or before, and chunks do not change.
     pub(crate) fn valid(self, term: Option<TermId>, run: &RunId) -> Position {
         if Some(self.term) == term && self.run == *run { self.at } else { Position::default() }
     }
 }
 
 impl Preparing {
-    /// What to send next; `Err` is when.
+    /// The next command; `Err` is the time when one is due.
     pub(crate) fn next(&self, settings: &Settings, now: Time) -> Result<Command, Time> {
         if now >= self.claim_at {
             let claim = crate::Claim { process: settings.process, position: self.built };
@@ -147,7 +148,7 @@ impl Preparing {
 
     pub(crate) fn read(self, last: Position, end: bool) -> Self {
         if last == Position::default() {
-            // There is nothing to read yet, or what was read is of no use.
+            // There is nothing to read yet, or what was read cannot be used.
             return Self { at: last, number: None, end, built: last, ..self };
         }
         let end = end || self.number.is_some_and(|number| last.number >= number);
@@ -164,7 +165,7 @@ impl Preparing {
 }
 
 impl Ownership {
-    /// This process is named as the successor of a living owner.
+    /// This process was named as the successor of a live owner.
     pub(crate) fn prepare(&mut self, follower: Follower, look: &Look, now: Time) {
         let Some(view) = &look.term else { return };
         self.events.push(Event::ReadsAhead);
@@ -181,7 +182,7 @@ impl Ownership {
         });
     }
 
-    /// Whether all that was read is in the engine.
+    /// Handles a reply to `Build`: whether everything that was read is in the engine.
     pub(crate) fn built_ahead(&mut self, preparing: Preparing, built: bool, now: Time) {
         let first = built && preparing.built == Position::default();
         self.events.extend(first.then_some(Event::Ready));
@@ -193,7 +194,7 @@ impl Ownership {
         });
     }
 
-    /// What was read ahead is of no use.
+    /// Discards what was read ahead.
     pub(crate) fn forget_prepared(&mut self) {
         let preparing = matches!(self.state, State::Preparing(_));
         if self.prepared.take().is_some() || preparing {
@@ -201,7 +202,7 @@ impl Ownership {
         }
     }
 
-    /// The owner has released its term, goes on, or something else happened.
+    /// Handles a look: the owner has released its term, continues, or something else happened.
     pub(crate) fn look_while_preparing(&mut self, mut preparing: Preparing, look: &Look, now: Time) {
         self.note_view(look);
         let same = |view: &TermView| view.term == preparing.term && look.run == preparing.run;

@@ -1,14 +1,15 @@
 //! Ownership of a basin: which of the processes that share a journal decides, and what it may append.
 //!
-//! Pure: it is told the time and what the server replied, and says which command to send next. One command is under way at
-//! a time. No I/O, no clock, no ambient randomness, so that a whole fleet can be simulated from one seed.
+//! The state machine is pure: its inputs are the time and the server's replies, its output is the next command. One
+//! command is in flight at a time. No I/O, no clock, no ambient randomness, so that a whole fleet can be simulated from
+//! one seed.
 //!
-//! What it promises, given that the server runs each command atomically:
+//! Guarantees, given that the server runs each command atomically:
 //!
-//! - An append counts only under the term that the server knows, so a process that was superseded changes nothing.
-//! - The bytes of a chunk never change once they were sent; an append whose reply was lost is repeated.
-//! - After the server may have lost data (another run, no term), nobody appends or takes over until those with state had
-//!   one term of time to claim it. The one that knows most goes on and appends what is missing.
+//! - An append counts only under the server's current term, so a superseded process changes nothing.
+//! - The bytes of a chunk never change once sent; an append whose reply was lost is repeated.
+//! - After the server may have lost data (another run, no term), nobody appends or takes over until processes with state had
+//!   one term of time to claim it. The process with the most state takes over and appends what is missing.
 
 mod command;
 mod follower;

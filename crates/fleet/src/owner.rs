@@ -1,4 +1,4 @@
-//! What a process does with a term that it holds: read the journal, repair it, append to it, release it.
+//! What the holder of a term does: read the journal, repair it, append to it, release the term.
 
 use std::collections::VecDeque;
 
@@ -76,7 +76,7 @@ impl Ownership {
         Step::Send(Command::Append(append))
     }
 
-    /// Everything is sent. A process that stops or steps down releases its term now, unless its successor is not ready.
+    /// Everything is sent. A process that stops or steps down releases its term now, unless it waits for its successor.
     fn rest(&mut self, until: Time) -> Step {
         let Some(tenure) = &self.tenure else { return Step::Idle(until) };
         let waits_until = self.stopping.as_ref().and_then(Stopping::waits_until);
@@ -97,9 +97,9 @@ impl Ownership {
         }
     }
 
-    /// The journal holds all that this process has: verbs may run.
+    /// The journal has everything that this process has: verbs may run.
     fn own(&mut self, now: Time, work: Work<'_>) -> Step {
-        // Whom it was to step down for is a matter of the tenure that ended.
+        // A request to step down belongs to the previous tenure.
         self.stopping.take_if(|stopping| stopping.stays);
         if let Some(tenure) = &mut self.tenure {
             tenure.complete(self.handed, self.settings.ack);
@@ -112,17 +112,18 @@ impl Ownership {
         self.next_of_owner(now, work)
     }
 
-    /// The successor of a process that stops or steps down is named, or was looked at. Or a deaf owner has looked whether it is alone.
+    /// Handles a reply during a handover: the successor is named, or a look shows its progress. Or an owner without
+    /// subscription has looked whether other processes are connected.
     pub(crate) fn hand_over(&mut self, reply: &Reply, now: Time) {
         let Some(tenure) = &mut self.tenure else { return };
         match (reply, &mut self.stopping) {
             (Reply::Looked(look), Some(stopping)) => {
                 stopping.see(look, &self.settings, now);
-                // Nobody gets ready, so this process goes on.
+                // The successor does not get ready, so this process stays the owner.
                 self.stopping.take_if(|stopping| stopping.stays && stopping.successor.is_none());
             }
             (_, Some(stopping)) => stopping.named(tenure.number, &self.settings, now),
-            // Whoever hears could be asked; this process is not among those while it is deaf.
+            // A connected process could be asked; `connected` does not include this process while it is not subscribed.
             (Reply::Looked(look), None) if look.connected > 0 && tenure.unconfirmed.is_none() => {
                 self.state = State::Releasing;
             }
@@ -142,7 +143,7 @@ impl Ownership {
         if last.number >= tenure.number {
             self.state = State::Building;
         } else if end {
-            // It is shorter than when the term was taken: the next renewal tells why.
+            // It is shorter than when the term was taken: the next renewal shows why.
             self.retry_at = now + RETRY;
             self.load(epoch, Position::default());
         } else {
@@ -172,7 +173,7 @@ impl Ownership {
             self.state = State::Repeating(VecDeque::new());
         }
         let unheard: Vec<_> = unheard.iter().filter_map(|at| append.answers.get(*at).cloned()).collect();
-        // Of an append that was run before, somebody may have received the answers then.
+        // If the append was run before, the answers may have been received then.
         if !unheard.is_empty() && !repeated {
             self.events.push(Event::Unheard(unheard));
         }
@@ -218,7 +219,7 @@ impl Ownership {
                 self.events.push(Event::InDoubt);
                 self.state = self.watch(now);
             }
-            // The term is still this process's and the server runs on, so nobody else can have appended.
+            // This process still holds the term on the same run, so nobody else can have appended.
             Refusal::Number(number) => {
                 self.events.push(Event::InDoubt);
                 if let Some(tenure) = &mut self.tenure {

@@ -1,4 +1,4 @@
-//! The state machine of one process: following, settling, taking over. What it does as the owner is in `owner`.
+//! The state machine of one process: following, settling, taking over. Its part as the owner is in `owner`.
 
 use std::collections::VecDeque;
 
@@ -13,14 +13,14 @@ use crate::step::{Event, Step, Work};
 use crate::tenure::{Chunk, Journal, Tenure};
 use crate::term::{Position, ProcessId, RunId, TermId, TermView};
 
-/// A command without a reply is sent again after this long.
+/// Delay before a command without a reply is repeated.
 pub(crate) const RETRY: Span = Span::from_millis(100);
 
-/// What a process does in the fleet.
+/// What a process is doing.
 #[derive(Debug, Clone, Hash)]
 pub(crate) enum State {
     Follower(Follower),
-    /// Reads the journal of an owner that stops, and follows it.
+    /// Reads the journal of an owner that is about to stop, and follows it.
     Preparing(Preparing),
     Settling(Settling),
     /// Subscribes to the questions of a term that it is about to take.
@@ -31,15 +31,15 @@ pub(crate) enum State {
     Taking(Take),
     /// Reads the journal up to the last chunk of its term.
     Loading(Position),
-    /// Has all that it read, and no engine yet: with very many jobs that takes longer than a term.
+    /// Has read everything and builds the engine: with very many jobs that takes longer than a term.
     Building,
-    /// Makes sure that what was read is of this term and run: reads are not fenced.
+    /// Checks that what was read belongs to this term and run: reads are not fenced.
     Verifying,
     /// Compares its memory with the journal's last chunk.
     Comparing,
     /// Appends again what the server lost.
     Repeating(VecDeque<Chunk>),
-    /// Writes everything anew; `true` before the first part.
+    /// Writes a snapshot; `true` before the first part.
     Rewriting(bool),
     Owning,
     Releasing,
@@ -52,25 +52,25 @@ pub(crate) struct LostTenure {
     pub(crate) term: TermId,
     /// The last acknowledged chunk.
     pub(crate) number: u64,
-    /// The journal held everything.
+    /// Whether the journal had everything.
     pub(crate) whole: bool,
 }
 
-/// See the module. One command is under way at a time.
+/// The state machine of one process. One command is in flight at a time.
 #[derive(Debug, Clone, Hash)]
 pub struct Ownership {
     pub(crate) settings: Settings,
     pub(crate) state: State,
-    /// What it has as the owner, or had when the server lost data.
+    /// Its tenure as the owner, or the one it had when the server lost data.
     pub(crate) tenure: Option<Tenure>,
     /// The tenure it lost, until the new owner is known.
     pub(crate) lost: Option<LostTenure>,
-    /// What it has read ahead of the term that it takes over.
+    /// What it has read ahead, for the term that it takes over.
     pub(crate) prepared: Option<Prepared>,
-    /// The highest epoch it has heard of.
+    /// The highest epoch seen.
     epoch: u64,
     terms: u64,
-    /// Batches that were handed out.
+    /// Number of batches handed out.
     pub(crate) handed: u64,
     pub(crate) retry_at: Time,
     pub(crate) confirm_at: Time,
@@ -81,7 +81,7 @@ pub struct Ownership {
 }
 
 impl Ownership {
-    /// A process that has just started.
+    /// The state of a process that has just started.
     pub fn new(settings: Settings) -> Self {
         Self {
             settings,
@@ -105,12 +105,12 @@ impl Ownership {
         matches!(self.state, State::Owning)
     }
 
-    /// Term and epoch that this process holds as far as it knows, also while it reads or repairs the journal.
+    /// The term and epoch that this process believes to hold, also while it reads or repairs the journal.
     pub fn holds(&self) -> Option<(TermId, u64)> {
         self.tenure.as_ref().map(|tenure| (tenure.term, tenure.epoch))
     }
 
-    /// Looks as soon as possible: somebody found that nobody answers.
+    /// Looks as soon as possible, because a question was not answered.
     pub fn look_soon(&mut self, now: Time) {
         match &mut self.state {
             State::Follower(follower) => follower.look_at = follower.look_at.min(now),
@@ -119,13 +119,14 @@ impl Ownership {
         }
     }
 
-    /// Stops: lets `successor` get ready, and releases the term once nothing is staged. Called again if another process is
-    /// to follow.
+    /// Stops: lets `successor` get ready, and releases the term once nothing is staged. May be called again to name
+    /// another successor.
     pub fn stop(&mut self, successor: Option<ProcessId>) {
         self.stopping = Some(Stopping::new(successor));
     }
 
-    /// As the owner: lets `successor` get ready, releases the term to it, and follows it. Goes on if it does not get ready.
+    /// As the owner: lets `successor` get ready, releases the term to it, and follows it. Stays the owner if the
+    /// successor does not get ready.
     pub fn step_down(&mut self, successor: ProcessId) {
         if self.owns() {
             self.stopping = Some(Stopping::stepping_down(successor));
@@ -136,17 +137,17 @@ impl Ownership {
         self.stopping.is_some_and(|stopping| !stopping.stays)
     }
 
-    /// Whether it takes no part any more.
+    /// Whether it has stopped.
     pub fn is_stopped(&self) -> bool {
         matches!(self.state, State::Stopped)
     }
 
-    /// What has happened since this was last called, in order.
+    /// Events since the last call, in order.
     pub fn events(&mut self) -> Vec<Event> {
         std::mem::take(&mut self.events)
     }
 
-    /// What to send next. `work` is asked for changes to append.
+    /// The next step. `work` is called for changes to append.
     pub fn next(&mut self, now: Time, work: Work<'_>) -> Step {
         if self.stops() && self.tenure.is_none() && !matches!(self.state, State::Taking(_)) {
             self.state = State::Stopped;
@@ -185,7 +186,7 @@ impl Ownership {
         }
     }
 
-    /// What the server replied to the last command.
+    /// Handles the server's reply to the last command.
     pub fn reply(&mut self, now: Time, reply: Result<Reply, Unanswered>) {
         let Ok(reply) = reply else { return self.unanswered(now) };
         if reply == Reply::Listening {
@@ -216,7 +217,7 @@ impl Ownership {
             (State::Listening { take, .. }, Reply::Listening) => self.state = State::Taking(take),
             (State::Taking(take), Reply::Taken { epoch, number }) => {
                 let saw = take.saw.map(|(term, _)| term);
-                // No look has told of another owner.
+                // No look has shown another owner.
                 self.account(|lost| saw != Some(lost.term) || !lost.whole || number < lost.number);
                 let prepared = self.prepared.take();
                 let after = prepared.map(|prepared| prepared.valid(saw, &take.run)).unwrap_or_default();
@@ -265,15 +266,15 @@ impl Ownership {
         match &mut self.state {
             State::Follower(follower) => follower.unanswered(now + RETRY),
             State::Settling(settling) => settling.restart(now + RETRY),
-            // It may have been taken, by this process or by others: a look tells. A server without a term has no beat that
-            // would give an old look away.
-            // What was read ahead may not be whole.
+            // The term may have been taken, by this process or another: a new look shows it. The old look cannot be
+            // used, because a server without a term has no beat that would reveal a change. What was read ahead may be
+            // incomplete.
             State::Listening { .. } | State::Taking(_) | State::Preparing(_) => self.state = self.watch(now),
             _ => {}
         }
     }
 
-    /// Back to looking, with the settling begun anew where this process has state.
+    /// Returns to looking; restarts settling if this process has state.
     pub(crate) fn watch(&self, now: Time) -> State {
         match self.tenure {
             Some(_) => State::Settling(Settling::begin(now)),
@@ -302,7 +303,7 @@ impl Ownership {
         }
     }
 
-    /// Remembers epochs and tells who owns.
+    /// Keeps the highest epoch and reports the owner.
     pub(crate) fn note_view(&mut self, look: &Look) {
         let claims = look.claims.iter().map(|claim| claim.position.epoch);
         let term = look.term.iter().map(|view| view.epoch);
@@ -317,8 +318,8 @@ impl Ownership {
         self.events.push(Event::Follows(view.clone()));
     }
 
-    /// Whether this process has taken the term without hearing so. The server may run a take long after it was given up, and
-    /// after another try.
+    /// Whether this process has taken the term without receiving the reply. The server may run a take long after this
+    /// process gave it up and tried again.
     fn is_taken_unheard(&self, view: &TermView) -> bool {
         let known = self.tenure.as_ref().is_some_and(|tenure| tenure.term == view.term);
         view.owner == self.settings.process && !view.released && !known
@@ -334,7 +335,7 @@ impl Ownership {
         true
     }
 
-    /// Tells whether anything is missing of a tenure that was lost.
+    /// Reports whether anything of a lost tenure is missing.
     fn account(&mut self, missing: impl FnOnce(LostTenure) -> bool) {
         if let Some(lost) = self.lost.take() {
             self.events.push(Event::Superseded { missing: missing(lost) });
@@ -353,8 +354,8 @@ impl Ownership {
         State::Listening { take, looked_at: now }
     }
 
-    /// The term is this process's: it reads the journal up to `number`, after what it has read ahead, or goes on from what
-    /// it has.
+    /// This process holds the term: it reads the journal up to `number`, after what it has read ahead, or continues
+    /// from its state.
     fn hold(&mut self, term: TermId, epoch: u64, run: RunId, (number, after): (u64, Position), now: Time) {
         self.epoch = self.epoch.max(epoch);
         if let Some(tenure) = &mut self.tenure {
@@ -390,18 +391,19 @@ impl Ownership {
         self.state = State::Settling(settling.looked(now));
     }
 
-    /// Another process has taken over since, and the server still knows: what this one has is too old to be written over
-    /// the journal, even if nobody claims more.
+    /// Whether another process has taken over since: then the state of this process is too old to be written over the
+    /// journal, even if nobody claims more.
     fn is_superseded(&self, look: &Look) -> bool {
         let (Some(own), Some(view)) = (&self.tenure, &look.term) else { return false };
         view.epoch > own.epoch && view.owner != self.settings.process
     }
 
-    /// There is a term on this run of the server: it is another's, or the server has lost nothing after all.
+    /// There is a term on this run of the server: it belongs to another process, or the server has lost nothing after
+    /// all.
     fn settled_by_another(&mut self, look: &Look, now: Time) {
         let current = look.term.as_ref().map(|view| view.term);
         match &self.tenure {
-            // Its next append tells whether anything is missing.
+            // Its next append shows whether anything is missing.
             Some(own) if Some(own.term) == current && own.journal == Journal::Whole => {
                 self.state = State::Repeating(VecDeque::new());
             }
@@ -414,13 +416,13 @@ impl Ownership {
     }
 }
 
-/// Whether acknowledged chunks of a lost tenure are missing from the journal that `view` goes on with.
+/// Whether acknowledged chunks of a lost tenure are missing from the journal of `view`.
 fn is_missing(view: &TermView, lost: LostTenure) -> bool {
     let Some(at) = view.from.iter().position(|(one, _)| *one == lost.term) else { return true };
     !lost.whole || view.from.get(at + 1).is_none_or(|(_, began)| *began < lost.number)
 }
 
-/// A number that no other process makes.
+/// Derives a unique number from a unique seed.
 fn mix(seed: u128, count: u64) -> u128 {
     let mut x = seed.wrapping_add(u128::from(count).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835));
     x ^= x >> 67;

@@ -1,23 +1,23 @@
-//! How a process takes part.
+//! The settings of a process in the fleet.
 
 use eclusa_core::Span;
 
 use crate::term::ProcessId;
 
-/// How a process takes part.
+/// The settings of a process in the fleet.
 #[derive(Debug, Clone, Hash)]
 pub struct Settings {
-    /// Which process this is.
+    /// This process.
     pub process: ProcessId,
-    /// How long an owner may be silent, and how long the settling lasts.
+    /// How long an owner may be silent, and how long settling lasts.
     pub term: Span,
-    /// How much longer than others this process waits before it takes over.
+    /// How much longer than other processes this one waits before it takes over.
     pub patience: Span,
-    /// The newest journal format that it can read.
+    /// The newest journal format that this process can read.
     pub format: u16,
     /// What "durable" means.
     pub ack: Ack,
-    /// Unique: the ids of its terms are made from it.
+    /// Must be unique: term ids are derived from it.
     pub seed: u128,
 }
 
@@ -28,7 +28,7 @@ impl Settings {
     }
 }
 
-/// When answers may leave.
+/// When answers may be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Ack {
     /// With the append.

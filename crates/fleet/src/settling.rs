@@ -1,4 +1,5 @@
-//! After the server may have lost data: nobody appends or takes over for one term, in which processes with state claim it.
+//! Settling: after the server may have lost data, nobody appends or takes over for one term, in which processes with
+//! state claim it.
 
 use eclusa_core::Time;
 
@@ -7,7 +8,7 @@ use crate::ownership::Ownership;
 use crate::settings::Settings;
 use crate::term::{Position, RunId};
 
-/// So many looks must be answered in the time that counts: a server that hung gave nobody a chance to claim.
+/// The number of looks that must be answered during settling: while the server hangs, nobody can claim.
 const LOOKS: u32 = 4;
 
 /// The settling as one process sees it.
@@ -16,13 +17,13 @@ pub(crate) struct Settling {
     since: Time,
     /// Looks that were answered since then.
     looks: u32,
-    /// The run of the server that is settled on.
+    /// The run of the server.
     run: Option<RunId>,
-    /// When a claim above this process's own was last seen.
+    /// When a higher claim than this process's own was last seen.
     higher_at: Option<Time>,
     /// When to claim or look again.
     pub(crate) next_at: Time,
-    /// Whether to look next; else to claim.
+    /// Whether to look next; otherwise claim.
     pub(crate) look: bool,
 }
 
@@ -31,26 +32,26 @@ impl Settling {
         Self { since: now, looks: 0, run: None, higher_at: None, next_at: now, look: false }
     }
 
-    /// The same after a claim. Whether it is still there is looked at later, before it is claimed again.
+    /// Continues after a claim. A later look checks that the claim still exists, before it is repeated.
     pub(crate) fn claimed(self, settings: &Settings, now: Time) -> Self {
         let next_at = if self.looks == 0 { now } else { now + settings.probe() };
         Self { look: true, next_at, ..self }
     }
 
-    /// The same after a look.
+    /// Continues after a look.
     pub(crate) fn looked(self, now: Time) -> Self {
         Self { look: false, next_at: now, ..self }
     }
 
-    /// The server may not be there for the others either: the time begins anew.
+    /// Restarts settling: the server may be unreachable for the other processes too.
     pub(crate) fn restart(&mut self, now: Time) {
         (self.since, self.looks) = (now, 0);
     }
 
-    /// Takes note of a look. `own` is what this process claims.
+    /// Records a look. `own` is this process's claim.
     pub(crate) fn see(&mut self, look: &Look, own: &Claim, now: Time) {
-        // On another run the server may have lost more. Without this process's claim it was emptied since, and somebody may
-        // have owned it before that.
+        // On another run the server may have lost more. If this process's claim is missing, the server was emptied
+        // since, and another process may have been the owner before that.
         let claims = look.claims.iter().any(|claim| claim.process == own.process);
         if self.run.as_ref() != Some(&look.run) || !claims {
             self.restart(now);
@@ -65,25 +66,26 @@ impl Settling {
         }
     }
 
-    /// Whether this process may take over now. Whoever claims more goes first, unless it was silent for a term.
+    /// Whether this process may take over now. A process with a higher claim goes first, unless it was silent for a
+    /// term.
     pub(crate) fn may_take(&self, settings: &Settings, now: Time) -> bool {
         let wait = |since: Time| now >= since + settings.term + settings.patience;
         self.looks >= LOOKS && wait(self.since) && self.higher_at.is_none_or(wait)
     }
 }
 
-/// Whether it can subscribe to the questions of a term that it would take.
+/// Whether this process can subscribe to the questions of a term.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Subscribing {
     Works,
-    /// The last time it could not.
+    /// The last attempt failed.
     FailedOnce,
-    /// The last two times it could not, with a settling between them, in which the server answered everything else.
+    /// The last two attempts failed, with a settling in between during which the server answered everything else.
     Fails,
 }
 
 impl Subscribing {
-    /// The same after a command without a reply. Other commands than `Listen` tell that the server is not there, or was not.
+    /// Continues after a command without a reply. If that was not `Listen`, the server itself is or was unreachable.
     pub(crate) fn unanswered(self, listened: bool) -> Self {
         match self {
             _ if !listened => Subscribing::Works,
@@ -94,8 +96,8 @@ impl Subscribing {
 }
 
 impl Ownership {
-    /// What this process claims. Without state it claims nothing, only to see that the server is not emptied again. Nor does
-    /// it if it cannot subscribe: it could not take over, and the others would wait for it.
+    /// This process's claim. Without state it claims position zero, only to detect that the server is emptied again. If
+    /// it cannot subscribe it also claims zero: it could not take over, and the others would wait for it.
     pub(crate) fn claim(&self) -> Claim {
         let tenure = self.tenure.as_ref().filter(|_| self.subscribing != Subscribing::Fails);
         let position = tenure.map_or_else(Position::default, |tenure| tenure.claimed);

@@ -1,4 +1,4 @@
-//! What the machine asks its driver to do, and what it tells it.
+//! What the state machine asks its driver to do, and the events it reports.
 
 use eclusa_core::Time;
 
@@ -9,38 +9,37 @@ use crate::term::{Position, TermId, TermView};
 /// What to do next.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Step {
-    /// Send this and tell the reply.
+    /// Send this command and pass back the reply.
     Send(Command),
-    /// Nothing until then, unless something is staged or asked for.
+    /// Nothing to do until this time, unless something is staged or requested.
     Idle(Time),
 }
 
-/// What verbs did since the last batch.
+/// The results of verbs since the last batch.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Batch {
-    /// What they changed, if anything.
+    /// Their changes, if any.
     pub chunk: Option<Chunk>,
-    /// Answers that may leave when that is durable; without a chunk, after the next fenced round trip.
+    /// Answers that may be sent when the chunk is durable; without a chunk, after the next fenced round trip.
     pub answers: Vec<Outgoing>,
 }
 
-/// Where the machine gets its work from.
+/// Provides the work of the state machine.
 pub type Work<'a> = &'a mut dyn FnMut(Wanted) -> Option<Batch>;
 
-/// Work that the machine asks for.
+/// The kind of work the state machine asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Wanted {
-    /// What verbs did since the last batch; what they changed as chunk `number`.
+    /// The results of verbs since the last batch, with their changes as chunk `number`.
     Changes {
         /// The number of the chunk.
         number: u64,
     },
-    /// The next part of everything there is, as chunk `number`; nothing when the last part was given. All answers given
-    /// before depend on it.
+    /// The next part of a snapshot, as chunk `number`; `None` after the last part. All earlier answers depend on it.
     Snapshot {
         /// The number of the chunk.
         number: u64,
-        /// Whether to begin anew.
+        /// Whether to start a new snapshot.
         first: bool,
     },
 }
@@ -48,46 +47,47 @@ pub enum Wanted {
 /// What happened to this process's ownership.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Event {
-    /// It is to follow an owner that stops, and reads the journal ahead: prepare an empty engine.
+    /// It is the successor of an owner that stops, and reads the journal ahead: prepare an empty engine.
     ReadsAhead,
-    /// It has made an engine of the journal, which follows what the owner appends: it could take over at once.
+    /// Its engine is built and follows what the owner appends: it could take over at once.
     Ready,
     /// What was read ahead is not needed.
     ReadInVain,
-    /// It has taken a term and reads the journal. Told again if it must be read anew.
+    /// It has taken a term and reads the journal. Repeated if the journal must be read again.
     Loading {
         /// The epoch of the term.
         epoch: u64,
-        /// What was read ahead and is still right; at zero prepare an empty engine.
+        /// What was read ahead and is still valid; if zero, prepare an empty engine.
         after: Position,
     },
-    /// It owns: verbs may run on what was read, or on what it kept.
+    /// It is the owner: verbs may run on what was read, or on its own state.
     Owns {
         /// The term.
         term: TermId,
         /// Its epoch.
         epoch: u64,
     },
-    /// The first so many batches that were handed out are as durable as was asked for, and fenced. Batches that were not
-    /// when `Lost` was told never are.
+    /// The first `batches` batches are durable (by [`Ack`](crate::Ack)) and fenced. Batches that were not before `Lost`
+    /// never become durable.
     Durable {
-        /// How many, counted since the process started.
+        /// The number of batches, counted since the process started.
         batches: u64,
     },
     /// Nobody received these answers.
     Unheard(Vec<Outgoing>),
-    /// It is not subscribed to the questions of the term it holds: subscribe again. An owner that stays deaf for a term releases it.
+    /// It is not subscribed to the questions of its term: subscribe again. An owner that stays unsubscribed for a term
+    /// releases it.
     Deaf,
-    /// It is not known whether it still owns: no verb may be answered until `Owns` or `Lost`.
+    /// It is unknown whether it is still the owner: no verb may be answered until `Owns` or `Lost`.
     InDoubt,
-    /// It owns no more. Keep the state until `Superseded` says whether it is still needed.
+    /// It is no longer the owner. Keep the state until `Superseded` says whether it is still needed.
     Lost,
-    /// The new owner is known. `missing`: acknowledged chunks of this process are not in the journal.
+    /// The new owner is known.
     Superseded {
-        /// Whether something acknowledged is missing.
+        /// Whether acknowledged chunks of this process are missing from the journal.
         missing: bool,
     },
-    /// Another process owns, as of this look.
+    /// Another process is the owner, as of this look.
     Follows(TermView),
     /// It has released its term.
     Released,

@@ -1,4 +1,4 @@
-//! One process's time as the owner: what it has sent, what was acknowledged, what it can send again.
+//! A process's tenure as the owner: what it has sent, what was acknowledged, what it can send again.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,82 +10,86 @@ use crate::settings::{Ack, Settings};
 use crate::step::Batch;
 use crate::term::{Position, RunId, TermId};
 
-/// So many bytes of the last chunks are kept, to append them again if the server loses them. Beyond that a snapshot does.
+/// Bytes of recent chunks that are kept, to append them again if the server loses them. Beyond that, a snapshot is
+/// written.
 const RECENT_BYTES: usize = 8 << 20;
 
-/// A numbered piece of the journal. Its bytes never change once they were sent.
+/// A numbered piece of the journal. Its bytes never change once sent.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Chunk {
-    /// Its place.
+    /// Its number in the journal.
     pub number: u64,
-    /// What is stored.
+    /// The stored bytes.
     pub bytes: Arc<[u8]>,
-    /// Tells it from any other chunk with the same number: it covers what was before the chunk, or who made it under
-    /// which term, besides its bytes. Otherwise equal chunks of two branches of the journal look like a common base.
+    /// Distinguishes it from any other chunk with the same number. In addition to the bytes it covers the previous
+    /// chunks, or the owner and term. Otherwise equal chunks of two branches of the journal would look like a common
+    /// base.
     pub checksum: u64,
-    /// Chunks before this one are not needed once it is stored.
+    /// Chunks before this position are not needed once this chunk is stored.
     pub keep_from: Position,
 }
 
-/// An append under way and what its reply sets free.
+/// An append in flight, and what its reply releases.
 #[derive(Debug, Clone, Hash)]
 pub(crate) struct InFlight {
     pub(crate) append: Append,
-    /// Answers that must not leave before the reply.
+    /// Answers that must not be sent before the reply.
     pub(crate) later: Vec<Outgoing>,
-    /// How many batches were handed out until then.
+    /// The number of batches handed out before it was sent.
     pub(crate) batches: u64,
-    /// So many batches were known to be on a replica before it was sent: its reply says that the term held meanwhile.
+    /// The number of batches known to be on a replica before it was sent. Its reply proves that the term was still
+    /// held.
     pub(crate) confirmed: Option<u64>,
-    /// A reply to it was lost, so it may have been run before.
+    /// A reply was lost, so it may have been run before.
     pub(crate) repeated: bool,
 }
 
-/// What the journal has of this process's state.
+/// How much of this process's state the journal has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Journal {
-    /// It was not read to its end: there is no state to claim.
+    /// The journal was not read to its end: there is no state to claim.
     Unread,
-    /// The server may have lost chunks that are remembered.
+    /// The server may have lost chunks that this process still has.
     Behind,
-    /// A snapshot was begun and not finished: what is remembered is not everything.
+    /// A snapshot was started and not finished: the kept chunks are not everything.
     Rewriting,
-    /// All that was acknowledged.
+    /// Everything that was acknowledged.
     Whole,
 }
 
-/// An owner whose subscription to questions is gone.
+/// An owner without a subscription to its questions.
 #[derive(Debug, Clone, Copy, Hash)]
 struct Deaf {
     /// When to subscribe again.
     listen_at: Time,
-    /// When to look whether another process could decide instead.
+    /// When to check whether another process could be the owner instead.
     look_at: Time,
 }
 
-/// See the module.
+/// The state of an owner.
 #[derive(Debug, Clone, Hash)]
 pub(crate) struct Tenure {
     pub(crate) term: TermId,
     pub(crate) epoch: u64,
     pub(crate) run: RunId,
-    /// The last chunk that the server has.
+    /// The server's last chunk.
     pub(crate) number: u64,
-    /// The term under which that chunk was acknowledged: what this process claims.
+    /// The epoch and number of the last acknowledged chunk: what this process claims.
     pub(crate) claimed: Position,
     pub(crate) journal: Journal,
     pub(crate) in_flight: Option<InFlight>,
-    /// When the term was last renewed, by the time before the renewal was sent.
+    /// When the last renewal of the term was sent.
     pub(crate) renewed_at: Time,
-    /// Answers whose chunk is durable, to leave with the next append.
+    /// Answers whose chunk is durable, to be sent with the next append.
     pub(crate) held: Vec<Outgoing>,
-    /// Answers that wait until the journal is whole again.
+    /// Answers that wait until the journal is complete again.
     waiting: Vec<Outgoing>,
-    /// Appended, but not known to be on a replica.
+    /// Batches that are appended but not confirmed by a replica, and their answers.
     pub(crate) unconfirmed: Option<(u64, Vec<Outgoing>)>,
-    /// So many batches are on a replica, to be told after the next append.
+    /// The number of batches on a replica, to be reported after the next append.
     pub(crate) confirmed: Option<u64>,
-    /// The connection may be another one than that of the last append, for which alone a replica can be waited for.
+    /// The connection may differ from that of the last append. A replica can only be waited for on the same connection,
+    /// so write first.
     pub(crate) write_to_confirm: bool,
     deaf: Option<Deaf>,
     recent: VecDeque<Chunk>,
@@ -114,7 +118,7 @@ impl Tenure {
         }
     }
 
-    /// The same state under a new term, on a server whose last chunk is `number`. What was under way is sent again from
+    /// Moves the state to a new term, on a server whose last chunk is `number`. What was in flight is sent again from
     /// memory; answers wait until that is done.
     pub(crate) fn move_to(&mut self, term: TermId, epoch: u64, run: RunId, number: u64, now: Time) {
         self.waiting.append(&mut self.held);
@@ -132,7 +136,7 @@ impl Tenure {
         (self.term, self.epoch, self.run, self.number, self.renewed_at) = (term, epoch, run, number, now);
     }
 
-    /// The journal holds all that this process has.
+    /// The journal has everything that this process has.
     pub(crate) fn complete(&mut self, batches: u64, ack: Ack) {
         self.journal = Journal::Whole;
         let answers = std::mem::take(&mut self.waiting);
@@ -142,19 +146,19 @@ impl Tenure {
         }
     }
 
-    /// A renewal of the term that carries the answers that are due.
+    /// Renews the term and sends the answers that are due.
     pub(crate) fn renewal(&mut self, batches: u64) -> Append {
         let answers = std::mem::take(&mut self.held);
         self.send(None, answers, Vec::new(), batches)
     }
 
-    /// Whether answers wait for nothing but a fenced round trip.
+    /// Whether answers wait only for a fenced round trip.
     pub(crate) fn has_answers(&self) -> bool {
         !self.held.is_empty() || self.confirmed.is_some()
     }
 
-    /// Takes note of whether this owner hears questions. Says whether to subscribe again: not with every append, which would
-    /// end the connection that is just being made.
+    /// Records whether this owner receives questions. Returns whether to subscribe again: not with every append, which
+    /// would close the connection that is being opened.
     pub(crate) fn hears(&mut self, hears: bool, settings: &Settings, now: Time) -> bool {
         if hears {
             self.deaf = None;
@@ -168,19 +172,19 @@ impl Tenure {
         due
     }
 
-    /// Whether it has not heard for a term, and should look who could decide instead.
+    /// Whether it has received no questions for a term, and should check whether another process could be the owner.
     pub(crate) fn is_to_be_left(&self, now: Time) -> bool {
         self.deaf.is_some_and(|deaf| now >= deaf.look_at)
     }
 
-    /// Nobody could: it goes on, and looks again after `wait`.
+    /// Nobody could: it stays the owner and checks again after `wait`.
     pub(crate) fn stay(&mut self, wait: Span, now: Time) {
         if let Some(deaf) = &mut self.deaf {
             deaf.look_at = now + wait;
         }
     }
 
-    /// The append of a batch.
+    /// Appends a batch.
     pub(crate) fn append(&mut self, batch: Batch, batches: u64, ack: Ack) -> Append {
         let Batch { chunk, answers } = batch;
         if let Some(chunk) = &chunk {
@@ -191,7 +195,7 @@ impl Tenure {
             return self.send(chunk, Vec::new(), Vec::new(), batches);
         }
         let mut now = std::mem::take(&mut self.held);
-        // What was read is on record already, unless the record is not where it is to be yet.
+        // What a read saw is already stored, unless it is not on the replica yet.
         let at_once = ack == Ack::Write || chunk.is_none() && self.unconfirmed.is_none();
         let later = if at_once {
             now.extend(answers);
@@ -202,7 +206,7 @@ impl Tenure {
         self.send(chunk, now, later, batches)
     }
 
-    /// The append of a chunk that was sent before.
+    /// Appends a chunk that was sent before.
     pub(crate) fn append_again(&mut self, chunk: Chunk, batches: u64) -> Append {
         self.send(Some(chunk), Vec::new(), Vec::new(), batches)
     }
@@ -237,7 +241,7 @@ impl Tenure {
         }
     }
 
-    /// The server has what was under way.
+    /// The server has stored what was in flight.
     pub(crate) fn acknowledge(&mut self) -> Option<InFlight> {
         let done = self.in_flight.take()?;
         self.write_to_confirm = false;
@@ -246,7 +250,7 @@ impl Tenure {
         Some(done)
     }
 
-    /// The chunks after `number`, if they are remembered and the server's chunk `number` is ours.
+    /// The chunks after `number`, if they are kept and the server's chunk `number` is ours.
     pub(crate) fn missing_after(&self, number: u64, checksum: Option<u64>) -> Option<VecDeque<Chunk>> {
         if self.journal == Journal::Rewriting {
             return None;
@@ -259,7 +263,7 @@ impl Tenure {
         same.then(|| self.recent.iter().filter(|chunk| chunk.number > number).cloned().collect())
     }
 
-    /// Forgets what can no longer be appended as it is: a snapshot replaces it.
+    /// Drops the kept chunks: a snapshot replaces them.
     pub(crate) fn begin_snapshot(&mut self) {
         self.journal = Journal::Rewriting;
         self.recent.clear();

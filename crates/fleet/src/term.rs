@@ -1,9 +1,9 @@
-//! What the server knows of the owner: the term.
+//! The term: what the server knows about the owner.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// A process of the fleet, chosen at random when it starts.
+/// Identifies a process of the fleet; chosen at random when it starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ProcessId(pub u64);
 
@@ -13,7 +13,7 @@ impl fmt::Display for ProcessId {
     }
 }
 
-/// One tenure of one owner. Random, because epochs can repeat after the server lost data.
+/// Identifies one tenure of one owner. Random, because epochs can repeat after the server lost data.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TermId(pub u128);
 
@@ -32,19 +32,19 @@ impl fmt::Debug for TermId {
 /// One run of the server (`run_id`): another one may have lost data.
 pub type RunId = Arc<str>;
 
-/// How far a journal goes: by the epoch of its last chunk, then by number.
+/// A position in the journal, ordered by epoch, then by number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Position {
-    /// Of the term that appended it.
+    /// The epoch of the term that appended the chunk.
     pub epoch: u64,
-    /// Of the chunk.
+    /// The number of the chunk.
     pub number: u64,
 }
 
 /// The term as the server keeps it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct TermView {
-    /// Whose appends count.
+    /// The term whose appends count.
     pub term: TermId,
     /// Orders terms; part of every chunk's id.
     pub epoch: u64,
@@ -52,18 +52,19 @@ pub struct TermView {
     pub run: RunId,
     /// The last chunk.
     pub number: u64,
-    /// Goes up with every append and renewal: an owner whose beat stands still is silent.
+    /// Goes up with every append and renewal: an owner whose beat does not change is silent.
     pub beat: u64,
     /// The oldest format version that can read the journal.
     pub reader: u16,
     /// The last terms, oldest first, each with the last chunk when it began.
     pub from: Vec<(TermId, u64)>,
-    /// The process that owns.
+    /// The owner.
     pub owner: ProcessId,
-    /// The owner has not yet written all that it has: the server lost data before this term, and nobody else has all of it.
+    /// The owner has not yet written everything it has: the server lost data before this term, and no other process has
+    /// all of it.
     pub repairing: bool,
-    /// The owner has stopped in order.
+    /// The owner has released the term.
     pub released: bool,
-    /// The process that the owner wants to be followed by.
+    /// The successor chosen by the owner.
     pub successor: Option<ProcessId>,
 }

@@ -1,4 +1,4 @@
-//! One process against scripted replies. Whole fleets are run by `crates/sim`.
+//! One process against scripted replies. `crates/sim` runs whole fleets.
 
 mod handover;
 mod owner;
@@ -51,7 +51,7 @@ impl Process {
         process
     }
 
-    /// Looks until it takes, and is told that it has.
+    /// Looks until it takes the term, and confirms that it has.
     fn take(&mut self, look: &Look, number: u64) {
         for _ in 0..20 {
             match self.send() {
@@ -111,7 +111,7 @@ impl Process {
         self.machine.reply(Time::from_millis(self.now), Ok(reply));
     }
 
-    /// A look shows this, and what the process itself has claimed.
+    /// Replies to a look with `look` plus the process's own claim.
     fn looked(&mut self, look: &Look) {
         let mut look = look.clone();
         look.claims.extend(self.claim);
@@ -149,7 +149,7 @@ fn answer(byte: u8) -> Outgoing {
     Outgoing { to: OTHER, message: Arc::new([byte]) }
 }
 
-/// A server whose owner is gone.
+/// A server whose owner has vanished.
 fn gone(run: &str, number: u64, epoch: u64) -> Look {
     let run: RunId = run.into();
     let term = TermView {
@@ -175,7 +175,7 @@ fn gone(run: &str, number: u64, epoch: u64) -> Look {
     }
 }
 
-/// The same after a restart of the server.
+/// That server after a restart.
 fn restarted(number: u64) -> Look {
     Look { run: "b".into(), ..gone("a", number, 1) }
 }

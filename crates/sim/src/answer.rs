@@ -1,4 +1,4 @@
-//! The answering side: an owner runs questions on its engine and remembers what it has answered.
+//! The answering side: an owner runs questions on its engine and keeps its answers for repeated questions.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -11,7 +11,7 @@ use crate::bugs::Bug;
 use crate::engine::{Key, LeaseId, Value};
 use crate::journal::Journal;
 
-/// What the owner remembers of an asker.
+/// What the owner keeps about an asker.
 #[derive(Debug, Clone, Default)]
 struct Memory {
     /// Every question below this one has ended.
@@ -24,24 +24,24 @@ struct Memory {
 #[derive(Debug, Clone, Copy)]
 struct Answered {
     said: Said,
-    /// Engine time when the question was carried out.
+    /// Engine time when the question ran.
     time: u64,
-    /// How many copies are on their way or were received: a repeated question gets another one.
+    /// The number of copies in flight or received: a repeated question gets another one.
     copies: u32,
 }
 
-/// An answer that has not been handed out.
+/// An answer that has not been sent yet.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ready {
-    /// Who asked.
+    /// The asker.
     pub(crate) asker: ProcessId,
     /// The question.
     pub(crate) seq: u64,
-    /// What is said.
+    /// The answer.
     pub(crate) said: Said,
-    /// Engine time when it was carried out.
+    /// Engine time when it ran.
     pub(crate) time: u64,
-    /// Nothing was changed for it.
+    /// Whether the question changed nothing.
     pub(crate) read: bool,
 }
 
@@ -49,7 +49,7 @@ pub(crate) struct Ready {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Answers {
     askers: BTreeMap<ProcessId, Memory>,
-    /// To be handed out with the next batch.
+    /// Answers to send with the next batch.
     pub(crate) ready: Vec<Ready>,
 }
 
@@ -90,7 +90,7 @@ impl Answers {
         self.run(asker, seq, term, journal, bug);
     }
 
-    /// Tries what is parked: something may be able to start now.
+    /// Retries parked questions: something may be able to start now.
     pub(crate) fn retry(&mut self, term: TermId, journal: &mut Journal, bug: Option<Bug>) {
         let parked: Vec<_> = self
             .askers
@@ -122,8 +122,8 @@ impl Answers {
         self.ready.push(Ready { asker, seq, said, time, read });
     }
 
-    /// Nobody received this grant. If no other copy of it can be received, it is given back, and the question may be asked
-    /// again.
+    /// Nobody received this grant. If no other copy of it can be received, the grant is returned, and the question may
+    /// be asked again.
     pub(crate) fn give_back(&mut self, asker: ProcessId, seq: u64, lease: LeaseId, journal: &mut Journal) {
         let Some(memory) = self.askers.get_mut(&asker) else { return };
         let Some(answered) = memory.answered.get_mut(&seq) else { return };

@@ -1,5 +1,5 @@
-//! Everything that processes have made: the chunks and answers behind the bytes that the machine carries, and the tree
-//! of states that the chunks form.
+//! Everything that processes have produced: the chunks and answers behind the bytes that the state machine carries, and
+//! the tree of states that the chunks form.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -16,17 +16,17 @@ pub(crate) type Chain = usize;
 /// The state before the first chunk.
 pub(crate) const ROOT: Chain = 0;
 
-/// What one chunk says of its place.
+/// How a chunk changes the state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Kind {
     /// Turns the state `before` into the state `after`.
     Changes {
-        /// The state of its maker without it.
+        /// The state of its author without it.
         before: Chain,
         /// The state with it.
         after: Chain,
     },
-    /// A part of all of the state `chain`.
+    /// A part of a snapshot of the state `chain`.
     Snapshot {
         /// The state.
         chain: Chain,
@@ -40,24 +40,24 @@ pub(crate) enum Kind {
 /// A question that changed something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Effect {
-    /// Who asked.
+    /// The asker.
     pub(crate) asker: ProcessId,
     /// The sequence number.
     pub(crate) seq: u64,
-    /// Under which term it ran.
+    /// The term it ran under.
     pub(crate) term: TermId,
-    /// Must not run again, whatever becomes of the term.
+    /// Must not run again, whatever happens to the term.
     pub(crate) once: bool,
-    /// Its lease, if it was given one.
+    /// Its lease, if it got one.
     pub(crate) lease: Option<LeaseId>,
     /// The true time.
     pub(crate) at: u64,
 }
 
-/// What a chunk holds.
+/// The contents of a chunk.
 #[derive(Debug, Clone)]
 pub(crate) struct Body {
-    /// Its place.
+    /// How it changes the state.
     pub(crate) kind: Kind,
     /// New states of things.
     pub(crate) records: Vec<Record>,
@@ -67,9 +67,9 @@ pub(crate) struct Body {
     pub(crate) ahead: i64,
     /// The stamp of the rules in force.
     pub(crate) rule: u64,
-    /// Leases that were ended because their time was over, with the true time.
+    /// Leases that expired, with the true time.
     pub(crate) expired: Vec<(LeaseId, u64)>,
-    /// Questions that it carries out.
+    /// Questions whose effects it contains.
     pub(crate) effects: Vec<Effect>,
 }
 
@@ -81,12 +81,12 @@ pub(crate) struct Archive {
     parents: Vec<Chain>,
     /// The true time at which each lease was granted.
     pub(crate) granted: BTreeMap<LeaseId, u64>,
-    /// The bytes of every chunk: only their number matters.
+    /// The bytes of every chunk: only their length matters.
     pub(crate) blob: Arc<[u8]>,
 }
 
 impl Archive {
-    /// An empty one. All chunks have these bytes.
+    /// An empty archive. All chunks have these bytes.
     pub(crate) fn new(blob: Arc<[u8]>) -> Self {
         Self { bodies: Vec::new(), answers: Vec::new(), parents: vec![ROOT], granted: BTreeMap::new(), blob }
     }
@@ -118,7 +118,7 @@ impl Archive {
         one
     }
 
-    /// Keeps a chunk; the checksum stands for it.
+    /// Keeps a chunk; the checksum identifies it.
     pub(crate) fn keep_body(&mut self, body: Body) -> u64 {
         for effect in &body.effects {
             if let Some(lease) = effect.lease {
@@ -135,7 +135,7 @@ impl Archive {
         Rc::clone(&self.bodies[index])
     }
 
-    /// Keeps an answer; the bytes stand for it.
+    /// Keeps an answer; the bytes identify it.
     pub(crate) fn keep_answer(&mut self, answer: Answer) -> Vec<u8> {
         self.answers.push(Rc::new(answer));
         (self.answers.len() - 1).to_le_bytes().to_vec()

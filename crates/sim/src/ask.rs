@@ -9,14 +9,14 @@ use crate::archive::Chain;
 use crate::bugs::Bug;
 use crate::engine::LeaseId;
 
-/// Bytes that all askers together may have under way.
+/// Bytes that all askers together may have in flight.
 const WINDOW: u64 = 16 << 20;
-/// So many processes share the window.
+/// The number of processes that share the window.
 const ASKERS: u64 = 4;
 /// A question without an answer is asked again after this long, in ms.
 const REPEAT_MS: u64 = 1_000;
 
-/// What is asked.
+/// The content of a question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verb {
     /// Registers rules.
@@ -28,11 +28,11 @@ pub(crate) enum Verb {
     Probe,
     /// Accepts a job.
     Enqueue(u64),
-    /// Wants a job to run; waits at the owner until there is one.
+    /// Asks for a job to run; parked at the owner until there is one.
     Dispatch,
     /// Ends a job.
     Settle(LeaseId),
-    /// Takes a token. Not asked again of another term: it may have been taken.
+    /// Takes a token. Not repeated under another term: it may have been taken.
     Spend,
     /// Reads a job.
     Read(u64),
@@ -41,26 +41,26 @@ pub(crate) enum Verb {
 /// A question on its way to the owner.
 #[derive(Debug, Clone)]
 pub(crate) struct Question {
-    /// Who asks.
+    /// The asker.
     pub(crate) asker: ProcessId,
     /// Counts the questions of the asker.
     pub(crate) seq: u64,
     /// Every question below this one has ended.
     pub(crate) acknowledged: u64,
-    /// The term whose owner is asked: the name of the channel.
+    /// The term whose owner is asked; it names the channel.
     pub(crate) term: TermId,
-    /// What is asked.
+    /// The content of a question.
     pub(crate) verb: Verb,
-    /// How large the message is.
+    /// The size of the message.
     pub(crate) bytes: u64,
 }
 
-/// What the owner says.
+/// The owner's answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Said {
-    /// It is done, or was before.
+    /// It was done, now or before.
     Yes,
-    /// It is refused.
+    /// It was refused.
     No,
     /// A lease.
     Granted {
@@ -69,48 +69,48 @@ pub(crate) enum Said {
         /// Engine time at which it ends.
         until: u64,
     },
-    /// The rules of the asker are not known.
+    /// The owner does not know the asker's rules.
     RegisterFirst,
 }
 
 /// An answer on its way to the asker.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Answer {
-    /// Who asked.
+    /// The asker.
     pub(crate) asker: ProcessId,
     /// The question.
     pub(crate) seq: u64,
-    /// What the owner says.
+    /// The owner's answer.
     pub(crate) said: Said,
-    /// Engine time when the question was carried out.
+    /// Engine time when the question ran.
     pub(crate) time: u64,
-    /// The state in which the question was carried out, with what it changed.
+    /// The state after the question ran.
     pub(crate) chain: Chain,
 }
 
 /// A question that has not ended.
 #[derive(Debug, Clone)]
 pub(crate) struct Pending {
-    /// What is asked.
+    /// The content of a question.
     pub(crate) verb: Verb,
     bytes: u64,
     /// The asker's clock when it was first asked.
     pub(crate) asked_at: u64,
     /// The term and time of its last repetition.
     sent: Option<(TermId, u64)>,
-    /// What had been acknowledged to anybody when it was first asked.
+    /// What had been acknowledged to any process when it was first asked.
     pub(crate) known: Vec<Chain>,
 }
 
 /// See the module.
 #[derive(Debug, Clone)]
 pub(crate) struct Asker {
-    /// Which process.
+    /// The process.
     pub(crate) process: ProcessId,
     /// The term whose owner is asked.
     pub(crate) term: Option<TermId>,
     next: u64,
-    /// What has not ended.
+    /// Questions that have not ended.
     pub(crate) pending: BTreeMap<u64, Pending>,
     /// Questions that may be queued at the owner: sequence and bytes.
     sent: VecDeque<(u64, u64)>,
@@ -119,12 +119,13 @@ pub(crate) struct Asker {
 }
 
 impl Asker {
-    /// One that has asked nothing.
+    /// An asker without questions.
     pub(crate) fn new(process: ProcessId) -> Self {
         Self { process, term: None, next: 1, pending: BTreeMap::new(), sent: VecDeque::new(), ahead: None }
     }
 
-    /// The owner is another one: what is under way is asked again, except what may have happened.
+    /// The owner changed: open questions are repeated, except those that may have had an effect and must not be
+    /// repeated.
     pub(crate) fn follow(&mut self, term: TermId) {
         if self.term == Some(term) {
             return;
@@ -140,7 +141,7 @@ impl Asker {
         self.next += 1;
     }
 
-    /// What to send now.
+    /// The questions to send now.
     pub(crate) fn due(&mut self, now: u64, bug: Option<Bug>) -> Vec<Rc<Question>> {
         let Some(term) = self.term else { return Vec::new() };
         let window = if bug == Some(Bug::WindowWithoutSum) { WINDOW } else { WINDOW / ASKERS };

@@ -1,21 +1,22 @@
-//! Bugs that are planted in the model of the server, the toy engine or the driver, to see that the checkers find them.
+//! Bugs that are planted in the model of the server, the toy engine or the driver, to check that the checkers find
+//! them.
 
 use eclusa_fleet::Ack;
 
 use crate::config::{Config, Fault};
 
-/// One bug. What is right is said at the place where it is planted.
+/// A bug. The correct behaviour is described where it is planted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bug {
-    /// The server fences appends by their epoch alone.
+    /// The server fences appends only by their epoch.
     FenceOnEpochOnly,
-    /// The server looks at the term before it looks at the run.
+    /// The server checks the term before the run.
     TermBeforeRun,
     /// The server's new epoch is the stored one plus one.
     EpochStoredPlusOne,
     /// Neither looks nor appends know the run of the server.
     RunIgnored,
-    /// Looks do not show that the run has changed, so nobody but the owner settles.
+    /// Looks do not show that the run has changed, so only the owner settles.
     NoSettling,
     /// The driver adds to a chunk before it repeats it.
     ChunkChangedBeforeRepeat,
@@ -27,13 +28,13 @@ pub enum Bug {
     BeatNotCompared,
     /// The driver does not renew the term while it reads the journal.
     NoRenewalWhileLoading,
-    /// The loader believes snapshots without an end.
+    /// The loader accepts snapshots without an end.
     UnfinishedSnapshotRead,
     /// The driver says that the last chunk of the journal is the process's own.
     TailAlwaysMatches,
-    /// The engine makes lease ids from the highest epoch that it has read.
+    /// The engine builds lease ids from the highest epoch that it has read.
     LeaseEpochFromRestore,
-    /// Answers leave with the append whatever durability was asked for.
+    /// Answers are sent with the append, whatever durability is configured.
     AnswersBeforeDurable,
     /// The owner forgets which dispatches it has answered.
     DispatchGrantedTwice,
@@ -41,13 +42,13 @@ pub enum Bug {
     LateQuestionAccepted,
     /// The owner runs questions that are older than what their asker has acknowledged.
     OldSequenceAccepted,
-    /// The driver takes "try again" for "superseded".
+    /// The driver treats "try again" as "superseded".
     ReadonlyIsFenced,
     /// The engine follows the rules that were registered last.
     AgeByRegistrationOrder,
     /// Nobody looks at the owner unless a question is asked.
     IdleDeathUnnoticed,
-    /// Every asker may send as much as all together.
+    /// Every asker may send as much as all of them.
     WindowWithoutSum,
     /// The owner trims chunks whose live records it did not append again.
     TrimTooFar,
@@ -55,18 +56,18 @@ pub enum Bug {
     EmptiedTakenAsFirst,
     /// The engine does not restore its time from the chunks.
     TimeRunsBack,
-    /// A replica is waited for on a connection that has written nothing.
+    /// The owner waits for a replica on a connection that has written nothing.
     ConfirmOnAnotherConnection,
     /// A claim counts for as long as anybody renews one.
     ClaimNeverEnds,
     /// An owner that has lost its term repeats in its next one what it answered then.
     AnswersOfLostTenureKept,
-    /// An owner that nobody can reach believes that it is alone, and goes on.
+    /// An owner that nobody can reach believes that no other process is connected, and stays the owner.
     DeafOwnerStays,
 }
 
 impl Bug {
-    /// Makes a world in which this bug would show: some need faults to meet that seldom do.
+    /// Configures a world in which this bug shows: some need combinations of faults that are rare.
     pub(crate) fn focus(self, cfg: &mut Config) {
         match self {
             Bug::UnfinishedSnapshotRead => {

@@ -1,5 +1,5 @@
-//! The checkers: what must hold in every world, judged from what the server stores and publishes and what processes say,
-//! never from inside the machine. Named I1 to I12 as in the study of the protocol.
+//! The checkers: invariants of every world, judged from what the server stores and publishes and what processes report,
+//! never from the inside of the state machine. They are named I1 to I12.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -14,10 +14,10 @@ use crate::engine::{Key, LEASE_MS, LeaseId, SLOTS, State, TOKENS, Value, apply};
 use crate::loss::Losses;
 use crate::server::OUTPUT_LIMIT;
 
-/// A new owner knows the server's clock, and what was heard of engine time, only up to the delay of a message, in ms.
+/// A new owner knows the server's clock and the engine time only up to the delay of a message, in ms.
 const CLOCK_MS: u64 = 250;
 
-/// What the checkers know of one journal; it goes back with the server.
+/// What the checkers know about one journal; it goes back with the server.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Audit {
     /// The state that the journal leads to.
@@ -30,7 +30,7 @@ pub(crate) struct Audit {
     rule: u64,
 }
 
-/// What was found wrong.
+/// A violation.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Violation {
     /// The invariant.
@@ -42,13 +42,13 @@ pub struct Violation {
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Check {
-    /// The first thing that was found wrong.
+    /// The first violation.
     pub(crate) violation: Option<Violation>,
     /// States that were on the server's disk.
     pub(crate) synced: Vec<Chain>,
     /// States that were on the replica.
     pub(crate) replicated: Vec<Chain>,
-    /// What was acknowledged and what became of it.
+    /// What was acknowledged, and what happened to it.
     pub(crate) losses: Losses,
     /// Every state that was in a journal, with its fold.
     states: BTreeMap<Chain, Rc<State>>,
@@ -61,23 +61,23 @@ pub(crate) struct Check {
     running: Vec<(ProcessId, u64)>,
     /// When a call was last started.
     pub(crate) started_at: u64,
-    /// Jobs that were asked for.
+    /// Jobs that were requested.
     pub(crate) jobs: u64,
-    /// Jobs whose acceptance somebody heard of.
+    /// Jobs whose acceptance was received.
     pub(crate) accepted: BTreeSet<u64>,
-    /// Times at which a term was taken, and why.
+    /// When and why terms were taken.
     pub(crate) takes: Vec<(u64, TakeReason)>,
 }
 
 impl Check {
-    /// Something is wrong.
+    /// Reports a violation.
     pub(crate) fn fail(&mut self, invariant: &'static str, what: fmt::Arguments<'_>) {
         if self.violation.is_none() {
             self.violation = Some(Violation { invariant, what: what.to_string() });
         }
     }
 
-    /// I2, I10: a term is taken once, and never from an owner that is known to live.
+    /// I2, I10: a term is taken once, and never from an owner that is known to be alive.
     pub(crate) fn taken(
         &mut self,
         now: u64,
@@ -129,7 +129,7 @@ impl Check {
         }
     }
 
-    /// I6, I11: neither time nor rules go back. What the fleet lost may have been later.
+    /// I6, I11: neither time nor rules go back, except to before what the fleet lost.
     fn time_and_rules(&mut self, audit: &mut Audit, body: &Body) {
         let lost = self.losses.any_excused();
         if body.time < audit.time && !lost {
@@ -165,7 +165,7 @@ impl Check {
         }
     }
 
-    /// I5, I6, I9: leases are made once, for one question each, and do not end early.
+    /// I5, I6, I9: leases are granted once, for one question each, and do not end early.
     fn leases_of(&mut self, audit: &Audit, body: &Body, after: Chain, archive: &Archive) {
         for (key, value) in &body.records {
             let (Key::Lease(lease), Some(Value::Lease { nonce, .. })) = (key, value) else { continue };
@@ -189,9 +189,9 @@ impl Check {
         }
     }
 
-    /// I5: a question is carried out once per term, and some once at all.
+    /// I5: a question runs once per term, and some questions only once overall.
     fn effect(&mut self, effect: &Effect, term: TermId, before: Chain, after: Chain, archive: &Archive) {
-        // A grant that nobody received is given back and made again.
+        // A grant that nobody received is returned and made again.
         if effect.lease.is_some() {
             return;
         }
@@ -220,7 +220,7 @@ impl Check {
         }
     }
 
-    /// I8: a process says that what it has handed out is durable.
+    /// I8: a process reports that its batches are durable.
     pub(crate) fn durable(&mut self, chain: Chain, archive: &Archive, ack: Ack) {
         let inside = |one: &Chain| archive.contains(*one, chain);
         let durable = match ack {
@@ -233,21 +233,21 @@ impl Check {
         }
     }
 
-    /// I3: somebody was told something that depends on this state.
+    /// I3: an answer that depends on this state was received.
     pub(crate) fn acknowledge(&mut self, chain: Chain, archive: &Archive) {
         if let Some(lost) = self.losses.acknowledge(chain, archive) {
             self.fail("I3", format_args!("{lost}"));
         }
     }
 
-    /// I3: a process that was superseded knows whether anything is missing that it had told to be durable.
+    /// I3: a superseded process knows whether anything that it reported as durable is missing.
     pub(crate) fn superseded(&mut self, durable: Chain, journal: Chain, missing: bool, archive: &Archive) {
         if !missing && !archive.contains(journal, durable) {
             self.fail("I3", format_args!("state {durable} is missing in {journal}, and nobody is told"));
         }
     }
 
-    /// I4: an asker receives an answer. It knows of everything that was acknowledged before the question was asked.
+    /// I4: an asker receives an answer. It reflects everything that was acknowledged before the question was asked.
     pub(crate) fn delivered(&mut self, answer: &Answer, question: &Pending, archive: &Archive) {
         for known in &question.known {
             if !archive.contains(answer.chain, *known) && !self.losses.is_excused(*known, archive) {
@@ -256,7 +256,7 @@ impl Check {
         }
     }
 
-    /// I1: a process owns with this state, which it has read.
+    /// I1: a process becomes the owner with this state, which it has read.
     pub(crate) fn loaded(&mut self, process: ProcessId, chain: Chain, state: &State) {
         let known = self.states.get(&chain).cloned().unwrap_or_default();
         if *known != *state {
@@ -267,7 +267,7 @@ impl Check {
         }
     }
 
-    /// I12: so many bytes are queued for a subscriber.
+    /// I12: the bytes queued for a subscriber are bounded.
     pub(crate) fn queued(&mut self, bytes: u64) {
         if bytes > OUTPUT_LIMIT {
             self.fail("I12", format_args!("{bytes} bytes are queued"));
@@ -285,7 +285,7 @@ impl Check {
         }
     }
 
-    /// A process is no more.
+    /// A process has ended.
     pub(crate) fn died(&mut self, process: ProcessId) {
         self.running.retain(|(of, _)| *of != process);
         self.losses.died(process);
@@ -301,7 +301,7 @@ impl Check {
     }
 }
 
-/// Whether an owner is as gone as whoever takes over says.
+/// Whether the reason for a takeover is true.
 pub(crate) fn is_gone(
     reason: TakeReason,
     view: &TermView,

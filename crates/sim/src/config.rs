@@ -1,4 +1,4 @@
-//! What kind of world a seed makes.
+//! The kind of world that a seed produces.
 
 use eclusa_fleet::Ack;
 use fastrand::Rng;
@@ -15,15 +15,15 @@ pub(crate) const TIMEOUT_MS: u64 = 1_000;
 pub(crate) enum Fault {
     /// A process is killed.
     Kill,
-    /// A process stops in order, or has another one decide.
+    /// A process stops in an orderly way, or steps down.
     Stop,
-    /// A process stands still for a while.
+    /// A process is paused for a while.
     Pause,
     /// The owner's connections fail: of commands, of messages, or both.
     CutOwner,
     /// A process's connections fail.
     Cut,
-    /// The owner cannot be sent anything any more, however long it runs. Its commands work.
+    /// The owner can never receive anything again. Its commands work.
     Deafen,
     /// The server restarts with all it had.
     Restart,
@@ -44,7 +44,7 @@ pub(crate) enum Fault {
 }
 
 impl Fault {
-    /// It happens to the server.
+    /// Whether the fault affects the server.
     pub(crate) fn is_of_server(self) -> bool {
         use Fault::{FailBack, FailOver, FlushAll, Hang, Refuse, Restart, RestartEmpty, RestartOld};
         matches!(self, FailBack | FailOver | FlushAll | Hang | Refuse | Restart | RestartEmpty | RestartOld)
@@ -81,7 +81,7 @@ pub(crate) struct Config {
     pub(crate) page: usize,
     /// Reading a page takes up to this long.
     pub(crate) page_ms: u64,
-    /// How long a chunk is: a process remembers its last 8 MiB.
+    /// The size of a chunk: a process keeps its last 8 MiB.
     pub(crate) chunk_bytes: usize,
     /// The replica is up to this far behind.
     pub(crate) lag_ms: u64,
@@ -89,15 +89,15 @@ pub(crate) struct Config {
     pub(crate) loss: u32,
     /// Faults that can happen.
     pub(crate) faults: Vec<Fault>,
-    /// Time between faults, up to.
+    /// The longest time between faults.
     pub(crate) fault_ms: u64,
-    /// Time between questions of a process, up to.
+    /// The longest time between questions of a process.
     pub(crate) ask_ms: u64,
-    /// Processes are struck at a step of the protocol: the chance of each step in a thousand.
+    /// The probability of a fault at each step of the protocol, in a thousand.
     pub(crate) strikes: u32,
-    /// Questions turn up late, this many in a thousand.
+    /// Late questions, in a thousand.
     pub(crate) late: u32,
-    /// Questions are large, this many in a hundred.
+    /// Large questions, in a hundred.
     pub(crate) large: u32,
     /// The last process is patient, as a library is.
     pub(crate) patient: bool,
@@ -106,7 +106,7 @@ pub(crate) struct Config {
 }
 
 impl Config {
-    /// A small world without faults of its own: three processes, little to do.
+    /// A small world without random faults: three processes, little to do.
     pub(crate) fn small(ack: Ack) -> Self {
         Self {
             processes: 3,

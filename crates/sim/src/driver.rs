@@ -1,4 +1,4 @@
-//! What a process does with replies, messages and events.
+//! How a process handles replies, messages and events.
 
 use std::rc::Rc;
 
@@ -80,7 +80,7 @@ impl Process {
                     self.journal = Some(Journal::default());
                 }
                 if !begins && entries.first().is_some_and(|entry| entry.at.number != after.number + 1) {
-                    // Chunks were cleaned away meanwhile.
+                    // Chunks were cleaned since.
                     return Ok(Reply::Read { last: Position::default(), end: true });
                 }
                 let journal = self.journal.get_or_insert_default();
@@ -110,7 +110,7 @@ impl Process {
         }
     }
 
-    /// It has waited too long for a reply: it makes a new connection.
+    /// It has waited too long for a reply: it opens a new connection.
     pub(crate) fn on_timeout(&mut self, ctx: &mut Ctx, server: &mut Server, id: u64) {
         let Some(call) = self.call.as_ref().filter(|call| call.id == id) else { return };
         ctx.net.log(format_args!("{} has no reply", self.id));
@@ -185,7 +185,7 @@ impl Process {
         self.step(ctx, server);
     }
 
-    /// A planted bug: answers that changed nothing leave at once.
+    /// A planted bug: answers to reads are sent at once.
     pub(crate) fn publish_reads(&mut self, ctx: &mut Ctx) {
         let (Some(conn), Some(journal)) = (self.commands, &self.journal) else { return };
         if !journal.engine.staged.is_empty() {
@@ -228,7 +228,7 @@ impl Process {
                 }
             }
             Event::Deaf => {
-                // Not the one that it listened to last if the server ran an earlier try to take it.
+                // It differs from the term it last subscribed to if the server ran an earlier attempt to take it.
                 self.listening = self.machine.holds().map(|(term, _)| term);
                 if let Some(conn) = self.messages.take() {
                     server.close(ctx, conn);
@@ -258,7 +258,7 @@ impl Process {
         }
     }
 
-    /// What was answered in another tenure may not be in the journal.
+    /// Answers of another tenure may not be in the journal.
     fn forget_answers(&mut self, bug: Option<Bug>) {
         if bug == Some(Bug::AnswersOfLostTenureKept) {
             self.answers.ready.clear();

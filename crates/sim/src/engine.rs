@@ -16,13 +16,13 @@ pub(crate) const LEASE_MS: u64 = 3_000;
 /// A lease: the epoch of the term that granted it, and a count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct LeaseId {
-    /// Of the term.
+    /// The epoch of the term.
     pub(crate) epoch: u64,
-    /// Within the term.
+    /// Counts the leases of the term.
     pub(crate) count: u64,
 }
 
-/// What a record is about.
+/// The thing that a record describes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Key {
     /// A job.
@@ -48,7 +48,7 @@ pub(crate) enum Value {
     Lease {
         /// The job.
         job: u64,
-        /// Asker and sequence of the question that got it.
+        /// Asker and sequence number of the question that got it.
         nonce: (ProcessId, u64),
         /// Engine time at which it ends.
         until: u64,
@@ -59,12 +59,12 @@ pub(crate) enum Value {
     Rule {
         /// When the process that brought them started.
         stamp: u64,
-        /// The how-manieth registration it was.
+        /// The number of the registration.
         order: u64,
     },
 }
 
-/// The new state of one thing; `None`: it is gone.
+/// The new state of one thing; `None` if it was removed.
 pub(crate) type Record = (Key, Option<Value>);
 /// The state of everything.
 pub(crate) type State = BTreeMap<Key, Value>;
@@ -82,15 +82,15 @@ pub(crate) fn apply(state: &mut State, (key, value): Record) {
 pub(crate) struct Engine {
     /// Everything.
     pub(crate) state: State,
-    /// What changed and is in no chunk yet.
+    /// Changes that are in no chunk yet.
     pub(crate) staged: BTreeMap<Key, Option<Value>>,
-    /// Leases that were ended since the last chunk because their time was over, with the true time.
+    /// Leases that expired since the last chunk, with the true time.
     pub(crate) expired: Vec<(LeaseId, u64)>,
     /// True time, for the checkers.
     pub(crate) true_now: u64,
     /// Never falls.
     pub(crate) time: u64,
-    /// Of the leases that it grants.
+    /// The epoch of the leases that it grants.
     pub(crate) epoch: u64,
     leases: u64,
     registrations: u64,
@@ -102,7 +102,7 @@ impl Engine {
         self.staged.insert(key, value);
     }
 
-    /// Begins to grant leases under a term.
+    /// Starts to grant leases under a term.
     pub(crate) fn begin(&mut self, epoch: u64, bug: Option<Bug>) {
         self.leases = 0;
         self.epoch = epoch;
@@ -115,14 +115,14 @@ impl Engine {
         }
     }
 
-    /// Accepts a job; once.
+    /// Accepts a job, once.
     pub(crate) fn enqueue(&mut self, job: u64) {
         if !self.state.contains_key(&Key::Job(job)) {
             self.set(Key::Job(job), Some(Value::Waiting));
         }
     }
 
-    /// A lease of a job that waits, or the one that the same question got before. `None`: nothing can start.
+    /// A lease of a waiting job, or the lease that the same question got before; `None` if nothing can start.
     pub(crate) fn dispatch(&mut self, nonce: (ProcessId, u64), bug: Option<Bug>) -> Option<(LeaseId, u64)> {
         let found =
             self.leases().find(|(_, _, of, _)| *of == nonce).map(|(lease, _, _, until)| (lease, until));
@@ -145,7 +145,7 @@ impl Engine {
         Some((lease, until))
     }
 
-    /// Ends a job. False: the lease does not hold.
+    /// Ends a job; false if the lease is not valid.
     pub(crate) fn settle(&mut self, lease: LeaseId) -> bool {
         if let Some(Value::Lease { job, .. }) = self.state.get(&Key::Lease(lease)).copied() {
             self.set(Key::Lease(lease), None);
@@ -192,7 +192,7 @@ impl Engine {
         self.state.contains_key(&Key::Rule(process))
     }
 
-    /// Gives a grant back that nobody received.
+    /// Returns a grant that nobody received.
     pub(crate) fn give_back(&mut self, lease: LeaseId) {
         if let Some(Value::Lease { job, .. }) = self.state.get(&Key::Lease(lease)).copied() {
             self.set(Key::Lease(lease), None);
@@ -200,7 +200,7 @@ impl Engine {
         }
     }
 
-    /// Moves time on and ends leases.
+    /// Advances time and ends expired leases.
     pub(crate) fn advance(&mut self, now: u64) {
         self.time = self.time.max(now);
         let over: Vec<_> =

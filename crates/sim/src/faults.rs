@@ -1,4 +1,4 @@
-//! What breaks.
+//! Faults.
 
 use eclusa_fleet::ProcessId;
 
@@ -19,7 +19,7 @@ const DEAF_MS: u64 = 200;
 const FLUSH_MS: u64 = 4_000;
 
 impl World {
-    /// Something breaks, and something else later.
+    /// A fault happens now, and another later.
     pub(crate) fn fault(&mut self) {
         if self.ctx.net.quiet {
             return;
@@ -48,7 +48,7 @@ impl World {
                     && let Some(process) = &mut self.places[place]
                 {
                     match successor.filter(|id| *id != process.id) {
-                        // Half of them go on asking the one that follows.
+                        // Half of them continue to ask the successor.
                         Some(successor) if self.ctx.net.now.is_multiple_of(2) => {
                             process.machine.step_down(successor);
                         }
@@ -87,7 +87,7 @@ impl World {
         }
     }
 
-    /// Whoever empties the server over and over removes claims before anybody can see them.
+    /// Limits how often the server is emptied: otherwise claims would be removed before any process can see them.
     fn may_flush(&mut self) -> bool {
         let may = self.ctx.net.now >= self.flushed_at + FLUSH_MS;
         if may {
@@ -109,7 +109,7 @@ impl World {
         }
     }
 
-    /// Something happens to a process, or to the server, at a step of the process.
+    /// A fault hits a process or the server at a step of the process.
     pub(crate) fn strike(&mut self, id: ProcessId) {
         let running = |process: &Option<Process>| process.as_ref().is_some_and(|process| process.id == id);
         let Some(place) = self.places.iter().position(running) else { return };
@@ -166,12 +166,12 @@ impl World {
             }
         }
         process.cut_until = self.ctx.net.now + ms;
-        // An owner that nobody listens to may be superseded much sooner than one that is silent.
+        // An owner without subscription may be superseded much sooner than one that is silent.
         let away = if ms + 100 >= DEAF_MS { ms + AWAY_MS } else { ms + 100 };
         self.ctx.check.losses.away(process.id, away);
     }
 
-    /// One process at most: somebody must be left who hears.
+    /// One process at most: another must still be able to receive.
     fn deafen(&mut self) {
         if self.places.iter().flatten().any(|process| process.deaf) {
             return;
@@ -205,7 +205,7 @@ impl World {
         self.server.refuses_until = self.ctx.net.now + down + loading;
     }
 
-    /// The server begins anew with this.
+    /// The server restarts with this data.
     fn go_back(&mut self, data: Data, down: u64) {
         let before = self.server.data.audit.chain;
         self.server.restart(&mut self.ctx, data, down);
@@ -217,7 +217,7 @@ impl World {
 
     fn regressed(&mut self, before: usize) {
         if self.server.data.keys.term.is_none() && self.ctx.net.rng.bool() {
-            // A deployment goes on meanwhile.
+            // A deployment continues in the meantime.
             let place = self.ctx.net.rng.usize(0..self.places.len());
             let again = self.ctx.net.rng.u64(1..1_500);
             if self.owner() != Some(place)
@@ -226,7 +226,7 @@ impl World {
                 self.kill(place, again);
             }
         }
-        // Not one that reads ahead of a term that was released: it has no claim to make.
+        // Except a process that reads ahead for a released term: it has nothing to claim.
         let holders = self.places.iter().flatten();
         let holders = holders.filter(|process| !process.loading && process.machine.holds().is_some());
         let now = self.ctx.net.now;
@@ -240,7 +240,7 @@ impl World {
         self.ctx.check.losses.regressed((before, after), holders, &self.ctx.archive);
     }
 
-    /// Any process that runs.
+    /// A random running process.
     fn any_process(&mut self) -> Option<usize> {
         if self.ctx.net.rng.u32(0..3) == 0 {
             return self.owner();
@@ -249,7 +249,7 @@ impl World {
         self.places[place].is_some().then_some(place)
     }
 
-    /// The process whose term the server has.
+    /// The process that holds the server's term.
     pub(crate) fn owner(&self) -> Option<usize> {
         let owner = self.server.data.keys.term.as_ref()?.owner;
         self.places.iter().position(|process| process.as_ref().is_some_and(|process| process.id == owner))

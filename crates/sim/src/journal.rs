@@ -1,4 +1,4 @@
-//! What an owner knows of the journal: reading it into the engine, writing changes and snapshots, cleaning.
+//! The owner's side of the journal: reading it into the engine, writing changes and snapshots, cleaning.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -10,9 +10,9 @@ use crate::engine::{Engine, Key, Record, State, apply};
 
 /// Cleaning begins when the oldest chunk that is needed is this many chunks old.
 const CLEAN_AFTER: u64 = 8;
-/// So many of the oldest chunks are cleaned at a time.
+/// How many of the oldest chunks are cleaned at a time.
 const CLEAN: u64 = 4;
-/// So many records are in one part of a snapshot.
+/// Records in one part of a snapshot.
 const PART: usize = 6;
 
 /// A snapshot that is being read.
@@ -29,9 +29,9 @@ pub(crate) struct Journal {
     pub(crate) engine: Engine,
     /// The state that its chunks led to.
     pub(crate) chain: Chain,
-    /// Questions that were carried out since the last chunk.
+    /// Questions that ran since the last chunk.
     pub(crate) effects: Vec<Effect>,
-    /// In which chunk the newest record of each thing is.
+    /// The chunk with the newest record of each thing.
     home: BTreeMap<Key, u64>,
     epochs: BTreeMap<u64, u64>,
     open: Option<Open>,
@@ -70,7 +70,7 @@ impl Journal {
             self.open = Some(Open { state: State::new(), home: BTreeMap::new() });
         }
         let Some(open) = &mut self.open else {
-            // The beginning was trimmed after its end was written: what is left is alive.
+            // The beginning was trimmed after the end was written: what is left is live.
             self.chain = chain;
             return self.apply(&body.records, at.number);
         };
@@ -131,7 +131,7 @@ impl Journal {
         Some(self.chunk(archive, number, kind, records, keep_from, bug))
     }
 
-    /// Appends again what is alive in chunks before `until`.
+    /// Appends the live records of chunks before `until` again.
     fn clean(&mut self, until: u64, number: u64, records: &mut Vec<Record>) {
         for (key, home) in &mut self.home {
             if *home < until {
@@ -141,7 +141,7 @@ impl Journal {
         }
     }
 
-    /// The next part of everything, and whether it is the last.
+    /// The next part of a snapshot, and whether it is the last.
     pub(crate) fn snapshot(
         &mut self,
         archive: &mut Archive,

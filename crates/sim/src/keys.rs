@@ -1,5 +1,5 @@
-//! What the server stores for the fleet, and what each script does with it: the product's five Lua scripts, line by line,
-//! with what its client does around them. Atomic and pure, so that worlds and the search run the same ones.
+//! What the server stores for the fleet, and what each script does with it: the product's Lua scripts, line by line,
+//! with what the client does around them. Atomic and pure, so that the worlds and the search run the same code.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -10,7 +10,7 @@ use eclusa_fleet::{
 
 use crate::bugs::Bug;
 
-/// So many terms are remembered.
+/// The number of terms that are kept.
 const FROM: usize = 16;
 
 /// A chunk in the stream.
@@ -18,7 +18,7 @@ const FROM: usize = 16;
 pub(crate) struct Entry {
     /// Its id.
     pub(crate) at: Position,
-    /// Its checksum, which stands for the rest.
+    /// Its checksum, which identifies the contents.
     pub(crate) checksum: u64,
 }
 
@@ -37,25 +37,25 @@ pub(crate) struct Keys {
     claims_until: u64,
 }
 
-/// What a script and its caller know besides the keys.
-pub(crate) struct Call<'a> {
-    /// Who calls.
+/// What a script and its caller know in addition to the keys.
+pub(crate) struct ScriptCall<'a> {
+    /// The caller.
     pub(crate) process: ProcessId,
     /// The journal format that it writes.
     pub(crate) format: u16,
-    /// The server's run, which a process learns when it connects.
+    /// The server's run, as learned at connection time.
     pub(crate) run: &'a RunId,
     /// The server's clock.
     pub(crate) time: u64,
-    /// The same where an epoch is made from it: the search counts instead.
+    /// The clock that epochs are derived from; the search uses a counter.
     pub(crate) least_epoch: u64,
-    /// How many listen to the questions of a term.
+    /// The number of subscribers to the questions of a term.
     pub(crate) listeners: &'a dyn Fn(TermId) -> u64,
     /// The planted bug.
     pub(crate) bug: Option<Bug>,
 }
 
-impl Call<'_> {
+impl ScriptCall<'_> {
     fn has(&self, bug: Bug) -> bool {
         self.bug == Some(bug)
     }
@@ -68,7 +68,7 @@ impl Call<'_> {
 
 impl Keys {
     /// `look.lua`. Claims that were made `live_ms` ago do not count.
-    pub(crate) fn look(&self, call: &Call<'_>, uptime_ms: u64, connected: u64, live_ms: u64) -> Look {
+    pub(crate) fn look(&self, call: &ScriptCall<'_>, uptime_ms: u64, connected: u64, live_ms: u64) -> Look {
         let mut term = self.term.clone();
         if let Some(view) = &mut term
             && call.run_hidden()
@@ -92,7 +92,7 @@ impl Keys {
     }
 
     /// `take.lua`.
-    pub(crate) fn take(&mut self, call: &Call<'_>, take: &Take) -> Reply {
+    pub(crate) fn take(&mut self, call: &ScriptCall<'_>, take: &Take) -> Reply {
         if take.run != *call.run || !self.may_take(call, take) {
             return Reply::NotTaken;
         }
@@ -125,8 +125,8 @@ impl Keys {
         Reply::Taken { epoch, number }
     }
 
-    /// Term and beat are as they were seen, and the reason holds as far as the server can tell.
-    fn may_take(&self, call: &Call<'_>, take: &Take) -> bool {
+    /// Whether term and beat are unchanged since the look, and the reason holds as far as the server can check.
+    fn may_take(&self, call: &ScriptCall<'_>, take: &Take) -> bool {
         let view = self.term.as_ref();
         if view.map(|view| view.term) != take.saw.map(|(term, _)| term) {
             return false;
@@ -149,7 +149,11 @@ impl Keys {
     }
 
     /// `append.lua`, without publishing. Returns the id of the chunk if it was added.
-    pub(crate) fn append(&mut self, call: &Call<'_>, append: &Append) -> Result<Option<Position>, Refusal> {
+    pub(crate) fn append(
+        &mut self,
+        call: &ScriptCall<'_>,
+        append: &Append,
+    ) -> Result<Option<Position>, Refusal> {
         if let Some(refusal) = self.refusal(call, append) {
             return Err(refusal);
         }
@@ -167,7 +171,7 @@ impl Keys {
         Ok(Some(at))
     }
 
-    fn refusal(&self, call: &Call<'_>, append: &Append) -> Option<Refusal> {
+    fn refusal(&self, call: &ScriptCall<'_>, append: &Append) -> Option<Refusal> {
         let by_epoch = call.has(Bug::FenceOnEpochOnly);
         let stored_run = self.term.as_ref().map_or(&append.run, |view| &view.run);
         let other_run = append.run != *call.run || append.run != *stored_run;
@@ -188,7 +192,7 @@ impl Keys {
     }
 
     /// `claim.lua`. All claims live for `lives_ms` from now on.
-    pub(crate) fn claim(&mut self, call: &Call<'_>, claim: &Claim, lives_ms: u64) -> Reply {
+    pub(crate) fn claim(&mut self, call: &ScriptCall<'_>, claim: &Claim, lives_ms: u64) -> Reply {
         if call.time >= self.claims_until {
             self.claims.clear();
         }
@@ -197,10 +201,10 @@ impl Keys {
         Reply::Claimed
     }
 
-    /// `release.lua`, which answers `done`: `Released`, or `Named` if the term goes on.
+    /// `release.lua`, which answers `done`: `Released`, or `Named` if the term continues.
     pub(crate) fn release(
         &mut self,
-        call: &Call<'_>,
+        call: &ScriptCall<'_>,
         term: TermId,
         successor: Option<ProcessId>,
         done: Reply,
@@ -224,7 +228,7 @@ impl Keys {
         self.claims_until = 0;
     }
 
-    /// The process that claims most.
+    /// The process with the highest claim.
     pub(crate) fn highest_claimant(&self) -> Option<ProcessId> {
         self.claims.iter().max_by_key(|(_, (position, _))| *position).map(|(process, _)| *process)
     }

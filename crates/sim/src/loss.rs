@@ -1,4 +1,4 @@
-//! I3: what was acknowledged is not lost, except when the server lost it and nobody who had it was there to bring it back.
+//! I3: acknowledged data is not lost, unless the server lost it and no process that had it could restore it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,7 +6,7 @@ use eclusa_fleet::ProcessId;
 
 use crate::archive::{Archive, Chain};
 
-/// A process that was away for this long in sum cannot be expected to have brought anything back, in ms.
+/// A process that was away for this long in total is not expected to have restored anything, in ms.
 pub(crate) const AWAY_MS: u64 = 700;
 
 /// The server went back to an older state.
@@ -21,17 +21,17 @@ struct Regression {
 /// See the module.
 #[derive(Debug, Clone, Default, Hash)]
 pub(crate) struct Losses {
-    /// States that were acknowledged to somebody, without those that they contain.
+    /// Acknowledged states, without those that they contain.
     acknowledged: BTreeSet<Chain>,
-    /// States that nobody could save, each with the one that the fleet went on with.
+    /// States that no process could save, each with the state that the fleet continued with.
     excused: BTreeSet<(Chain, Chain)>,
     regressions: Vec<Regression>,
-    /// The state with which the fleet last went on.
+    /// The state that the fleet last continued with.
     current: Chain,
 }
 
 impl Losses {
-    /// Somebody was told something that depends on this state. Returns what is wrong with that.
+    /// An answer that depends on this state was received. Returns the violation, if any.
     pub(crate) fn acknowledge(&mut self, chain: Chain, archive: &Archive) -> Option<String> {
         if self.acknowledged.contains(&chain) || self.is_excused(chain, archive) {
             return None;
@@ -44,7 +44,7 @@ impl Losses {
         if archive.contains(chain, self.current) || archive.contains(self.current, chain) {
             return None;
         }
-        // It is heard of late, when the fleet has gone on without it.
+        // It is received late, after the fleet has continued without it.
         self.lose(chain, self.current, archive)
     }
 
@@ -71,8 +71,9 @@ impl Losses {
         !self.regressions.is_empty()
     }
 
-    /// The server went back. `holders` have a state, and are away for so long from now on. What loses nothing is not
-    /// remembered, nor is a holder who has none of what is lost: neither can decide whose loss it is.
+    /// The server went back. `holders` are the processes with a state, and how long each is away from now on. A
+    /// regression that loses nothing is not recorded, nor is a holder that has nothing of what is lost: neither
+    /// matters.
     pub(crate) fn regressed(
         &mut self,
         (before, after): (Chain, Chain),
@@ -95,15 +96,15 @@ impl Losses {
         }
     }
 
-    /// A process is no more.
+    /// A process has ended.
     pub(crate) fn died(&mut self, process: ProcessId) {
         for regression in &mut self.regressions {
             regression.holders.remove(&process);
         }
     }
 
-    /// A chunk that leads to this state was appended. What was acknowledged in another branch is lost; what the owner has
-    /// yet to append again is not.
+    /// A chunk that leads to this state was appended. What was acknowledged in another branch is lost; what the owner
+    /// still has to append again is not.
     pub(crate) fn appended(&mut self, chain: Chain, archive: &Archive) -> Option<String> {
         self.current = chain;
         let other = |known: &Chain| !archive.contains(chain, *known) && !archive.contains(*known, chain);
@@ -111,14 +112,14 @@ impl Losses {
         lost.into_iter().find_map(|lost| self.lose(lost, chain, archive))
     }
 
-    /// The fleet goes on with this state. Returns what was lost and by whom it could have been saved.
+    /// The fleet continues with this state. Returns what was lost and which process could have saved it.
     pub(crate) fn goes_on(&mut self, chain: Chain, archive: &Archive) -> Option<String> {
         self.current = chain;
         let lost = self.acknowledged().into_iter().filter(|known| !archive.contains(chain, *known));
         lost.collect::<Vec<_>>().into_iter().find_map(|lost| self.lose(lost, chain, archive))
     }
 
-    /// A state that was acknowledged is lost for `chain`. Returns by whom it could have been saved.
+    /// An acknowledged state is lost for `chain`. Returns which process could have saved it.
     fn lose(&mut self, lost: Chain, chain: Chain, archive: &Archive) -> Option<String> {
         let lost_by = self.regressions.iter().rev().find(|regression| {
             archive.contains(regression.before, lost) && !archive.contains(regression.after, lost)
@@ -135,7 +136,7 @@ impl Losses {
         }
         self.acknowledged.remove(&lost);
         self.excused.insert((lost, chain));
-        // What was acknowledged before and is still there must not be lost later.
+        // What was acknowledged before and still exists must not be lost later.
         self.acknowledged.insert(archive.common(lost, chain));
         None
     }

@@ -1,6 +1,6 @@
-//! `sim --seeds N` runs worlds and prints those that fail; `sim --seed S` prints the trace of one; `--bug Name` plants a
-//! bug, `--bug Name --without` makes the same worlds without it. `sim --search --processes N --appends N …` searches a small
-//! fleet and prints the shortest trace to what it finds.
+//! `sim --seeds N` runs worlds and prints those that fail; `sim --seed S` prints the trace of one; `--bug Name` plants
+//! a bug, `--bug Name --without` makes the same worlds without it. `sim --search --processes N --appends N …` searches
+//! a small fleet and prints a shortest trace to each violation.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! Virtual time: everything that is going to happen, the random numbers, and the trace.
+//! Virtual time: the queue of future events, the random numbers, and the trace.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
@@ -21,7 +21,7 @@ pub(crate) type ConnId = u64;
 /// What a process sends to the server.
 #[derive(Debug, Clone)]
 pub(crate) enum Request {
-    /// A command of the machine.
+    /// A command of the state machine.
     Fleet {
         /// The command.
         command: Command,
@@ -30,14 +30,14 @@ pub(crate) enum Request {
     },
     /// A question for the owner.
     Publish(Rc<Question>),
-    /// A planted bug: an answer past the fence.
+    /// A planted bug: an answer that bypasses the fence.
     PublishAnswer(Rc<Answer>),
 }
 
 /// What the server sends back.
 #[derive(Debug, Clone)]
 pub(crate) enum Response {
-    /// To a command of the machine.
+    /// To a command of the state machine.
     Reply(Reply),
     /// To `Read`.
     Page(Vec<Entry>),
@@ -54,33 +54,33 @@ pub(crate) enum Message {
     Question(Rc<Question>),
     /// To an asker.
     Answer(Rc<Answer>),
-    /// To everybody: a term was taken or released.
+    /// To all processes: a term was taken or released.
     News,
 }
 
-/// What is going to happen.
+/// A future event.
 #[derive(Debug, Clone)]
 pub(crate) enum Happening {
-    /// A process looks what there is to do.
+    /// A process checks what to do.
     Wake(ProcessId),
     /// A process asks something.
     Ask(ProcessId),
     /// A request reaches the server.
     Request {
-        /// Of which connection.
+        /// The connection.
         conn: ConnId,
-        /// Which call.
+        /// The call.
         call: u64,
         /// The request.
         request: Request,
-        /// The response gets lost.
+        /// Whether the response is lost.
         lose: bool,
     },
     /// A response reaches its process.
     Response {
-        /// Which process.
+        /// The process.
         process: ProcessId,
-        /// Which call.
+        /// The call.
         call: u64,
         /// The response.
         response: Response,
@@ -91,48 +91,48 @@ pub(crate) enum Happening {
     },
     /// A process gives up waiting.
     Timeout {
-        /// Which process.
+        /// The process.
         process: ProcessId,
-        /// For which call.
+        /// The call.
         call: u64,
     },
     /// A process reads what is published to it.
     Deliver {
-        /// Which process.
+        /// The process.
         process: ProcessId,
-        /// On which connection.
+        /// The connection.
         conn: ConnId,
     },
-    /// Messages of an old connection turn up.
+    /// Messages of an old connection arrive late.
     Late {
-        /// At which process.
+        /// The process.
         process: ProcessId,
         /// The messages.
         messages: Vec<Message>,
     },
     /// A process learns that a connection is closed.
     Closed {
-        /// Which process.
+        /// The process.
         process: ProcessId,
-        /// Which connection.
+        /// The connection.
         conn: ConnId,
     },
     /// The server learns that a connection is closed.
     Gone(ConnId),
-    /// A process makes its connection for messages anew.
+    /// A process reopens its connection for messages.
     Resubscribe(ProcessId),
     /// A call at the upstream ends.
     CallEnds {
-        /// Of which process.
+        /// The process.
         process: ProcessId,
-        /// Which call.
+        /// The call.
         lease: crate::engine::LeaseId,
     },
     /// A process starts in this place.
     Start(usize),
-    /// Something breaks.
+    /// A fault happens.
     Fault,
-    /// Something happens to this process at a step of the protocol.
+    /// A fault hits this process at a step of the protocol.
     Strike(ProcessId),
     /// A fault of a small world, at a command of this process.
     Planned(Planned, ProcessId),
@@ -140,9 +140,9 @@ pub(crate) enum Happening {
     Replicate,
     /// The disk gets what the primary has.
     Sync,
-    /// The server goes on.
+    /// The server continues after a hang.
     ServerUp,
-    /// Nothing breaks any more.
+    /// Faults are over.
     Quiet,
     /// The owner is killed, once, in a healthy world.
     LastKill,
@@ -177,24 +177,24 @@ pub(crate) struct Net {
     queue: BTreeMap<(u64, u64), Happening>,
     /// All randomness.
     pub(crate) rng: Rng,
-    /// How the world is.
+    /// The kind of world.
     pub(crate) cfg: Config,
     /// The planted bug.
     pub(crate) bug: Option<Bug>,
     /// The trace.
     pub(crate) trace: Trace,
-    /// When the last message of a connection arrives: they stay in order.
+    /// When the last message of a connection arrives: messages stay in order.
     arrivals: BTreeMap<ConnId, u64>,
     /// Faults are over.
     pub(crate) quiet: bool,
-    /// Faults of a small world, each after so many commands.
+    /// Faults of a small world, each with the number of commands before it.
     pub(crate) plan: Vec<(u64, Planned)>,
     /// Commands that the server has run, except looks and renewals.
     pub(crate) commands: u64,
 }
 
 impl Net {
-    /// Nothing is going to happen yet.
+    /// No future events.
     pub(crate) fn new(seed: u64, focus: Option<Bug>, bug: Option<Bug>, print: bool) -> Self {
         let mut rng = Rng::with_seed(seed);
         let mut cfg = Config::draw(&mut rng);
@@ -217,7 +217,7 @@ impl Net {
         }
     }
 
-    /// The server has run a command of a process: what is planned for then happens.
+    /// The server has run a command of a process: faults planned for it happen.
     pub(crate) fn ran(&mut self, command: &Command, process: ProcessId) {
         let renewal = matches!(command, Command::Append(append) if append.chunk.is_none());
         if self.plan.is_empty() || renewal || matches!(command, Command::Look) {
@@ -236,25 +236,25 @@ impl Net {
         self.bug == Some(bug)
     }
 
-    /// Lets something happen later.
+    /// Schedules an event.
     pub(crate) fn after(&mut self, ms: u64, happening: Happening) {
         self.count += 1;
         self.queue.insert((self.now + ms, self.count), happening);
     }
 
-    /// What happens next.
+    /// The next event.
     pub(crate) fn pop(&mut self) -> Option<Happening> {
         let ((at, _), happening) = self.queue.pop_first()?;
         self.now = at;
         Some(happening)
     }
 
-    /// How long a message is under way.
+    /// The delay of a message.
     pub(crate) fn latency(&mut self) -> u64 {
         self.rng.u64(0..=self.cfg.latency_ms)
     }
 
-    /// Whether something with this chance happens, unless faults are over.
+    /// Whether a fault with this probability happens; never after faults are over.
     pub(crate) fn mishap(&mut self, per_mille: u32) -> bool {
         !self.quiet && self.rng.u32(0..1_000) < per_mille
     }
@@ -281,13 +281,13 @@ impl Net {
     }
 }
 
-/// What everything that happens may use.
+/// The context of every event.
 #[derive(Debug)]
 pub(crate) struct Ctx {
     /// Time and randomness.
     pub(crate) net: Net,
-    /// What was made.
+    /// Everything produced so far.
     pub(crate) archive: Archive,
-    /// What is found wrong.
+    /// The checkers.
     pub(crate) check: Check,
 }

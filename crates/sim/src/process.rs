@@ -1,5 +1,5 @@
-//! A process: the machine, an engine behind it, the askers in front of it, and the driver that connects them with the
-//! server. What it does with replies and messages is in `driver` and `worker`.
+//! A process: the state machine, an engine behind it, the askers in front of it, and the driver that connects them with
+//! the server. `driver` and `worker` handle replies and messages.
 
 use std::collections::BTreeSet;
 
@@ -18,15 +18,15 @@ use crate::journal::Journal;
 use crate::net::{ConnId, Ctx, Happening, Request, Response};
 use crate::server::{Channel, Server};
 
-/// A command whose reply is waited for.
+/// A command that waits for its reply.
 #[derive(Debug, Clone)]
-pub(crate) struct Call {
+pub(crate) struct PendingCommand {
     pub(crate) id: u64,
     pub(crate) sent_at: u64,
     pub(crate) command: Command,
 }
 
-/// The server's clock as it was read between two moments of the process's own clock.
+/// The server's clock, read between two times of the process's own clock.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct ServerTime {
     pub(crate) time: u64,
@@ -35,12 +35,12 @@ pub(crate) struct ServerTime {
 }
 
 impl ServerTime {
-    /// What it shows at most when the process's clock shows `now`.
+    /// The latest time it can show when the process's clock shows `now`.
     pub(crate) fn at_most(self, now: u64) -> u64 {
         self.time + (now - self.sent_at)
     }
 
-    /// What it shows at least.
+    /// The earliest time it can show.
     pub(crate) fn at_least(self, now: u64) -> u64 {
         self.time + (now - self.received_at)
     }
@@ -51,45 +51,45 @@ impl ServerTime {
 pub(crate) struct Process {
     /// Its id: place × 1000 + how often the place was filled.
     pub(crate) id: ProcessId,
-    /// The machine.
+    /// The state machine.
     pub(crate) machine: Ownership,
     /// Its engine, if it has one.
     pub(crate) journal: Option<Journal>,
     pub(crate) loading: bool,
     /// When its engine is built.
     pub(crate) built_at: Option<u64>,
-    /// The term that it owned last.
+    /// The term that it last owned.
     pub(crate) term: Option<TermId>,
     pub(crate) answers: Answers,
     /// Its askers.
     pub(crate) asker: Asker,
-    pub(crate) call: Option<Call>,
+    pub(crate) call: Option<PendingCommand>,
     pub(crate) calls: u64,
     pub(crate) commands: Option<ConnId>,
     pub(crate) messages: Option<ConnId>,
     pub(crate) listening: Option<TermId>,
     clock: u64,
-    /// When it started, by its own account.
+    /// When it started, by its own clock.
     pub(crate) stamp: u64,
-    /// Engine time at a moment of its clock.
+    /// Engine time at a time of its clock.
     pub(crate) base: (u64, u64),
-    /// Engine time as last heard of, at a moment of its clock.
+    /// The last received engine time, at a time of its clock.
     pub(crate) heard: Option<(u64, u64)>,
     pub(crate) server_time: ServerTime,
     /// The states of the batches that were handed out.
     pub(crate) batches: Vec<Chain>,
-    /// It stands still until then.
+    /// It is paused until this time.
     pub(crate) paused_until: u64,
     pub(crate) started: BTreeSet<LeaseId>,
     pub(crate) format: u16,
     /// The state of the journal at the last reply, and that of its own last durable work. Only checkers read them.
     pub(crate) seen_journal: Chain,
     pub(crate) durable: Chain,
-    /// It cannot reach the server until then.
+    /// It cannot reach the server until this time.
     pub(crate) cut_until: u64,
     /// It cannot be sent anything.
     pub(crate) deaf: bool,
-    /// A planted bug: the chunk to send instead of what it was.
+    /// A planted bug: the chunk to send instead of the original.
     pub(crate) changed: Option<Chunk>,
     wake_at: u64,
 }
@@ -158,7 +158,7 @@ impl Process {
         }
     }
 
-    /// Its alarm rings.
+    /// Its timer fires.
     pub(crate) fn woken(&mut self, ctx: &mut Ctx, server: &mut Server) {
         if ctx.net.now >= self.wake_at {
             self.wake_at = u64::MAX;
@@ -166,7 +166,7 @@ impl Process {
         }
     }
 
-    /// Does what the machine says, unless a reply is waited for.
+    /// Runs the next step of the state machine, unless it waits for a reply.
     pub(crate) fn step(&mut self, ctx: &mut Ctx, server: &mut Server) {
         if self.call.is_some() {
             return;
@@ -190,7 +190,7 @@ impl Process {
         self.machine.holds().is_none() && self.asker.term.is_some()
     }
 
-    /// Moves engine time on and tries what is parked.
+    /// Advances engine time and retries parked questions.
     fn run_engine(&mut self, ctx: &mut Ctx, now: u64) {
         let (true, Some(term), Some(journal)) = (self.machine.owns(), self.term, &mut self.journal) else {
             return;
@@ -243,7 +243,7 @@ impl Process {
         if let Command::Listen(term) = &command {
             self.listening = Some(*term);
         }
-        self.call = Some(Call { id, sent_at: self.clock(ctx), command: command.clone() });
+        self.call = Some(PendingCommand { id, sent_at: self.clock(ctx), command: command.clone() });
         if self.answer_itself(ctx, id, &command) {
             return;
         }
@@ -260,7 +260,7 @@ impl Process {
         ctx.net.after(TIMEOUT_MS, Happening::Timeout { process: self.id, call: id });
     }
 
-    /// Steps that are rare are where things break.
+    /// Faults are more likely at rare steps.
     fn invite_strike(&mut self, ctx: &mut Ctx, command: &Command) {
         let chance = match command {
             Command::Look => return,
@@ -281,7 +281,7 @@ impl Process {
         }
     }
 
-    /// Connects what is not connected.
+    /// Opens missing connections.
     pub(crate) fn connect(&mut self, ctx: &mut Ctx, server: &mut Server) {
         self.connect_commands(ctx, server);
         if self.messages.is_none() && ctx.net.now >= self.cut_until && !self.deaf {
@@ -289,7 +289,7 @@ impl Process {
             channels.extend(self.listening.map(Channel::Term));
             self.messages = server.connect(self.id, &channels);
             if self.messages.is_some() {
-                // Messages were lost meanwhile.
+                // Messages were lost in between.
                 let now = self.clock(ctx);
                 self.machine.look_soon(Time::from_millis(now));
                 self.wake_in(ctx, 1);
@@ -300,7 +300,7 @@ impl Process {
         }
     }
 
-    /// What happened to its ownership.
+    /// Handles an event of its ownership.
     pub(crate) fn tell(&mut self, ctx: &mut Ctx, server: &mut Server) {
         for event in self.machine.events() {
             if !matches!(event, Event::Follows(_) | Event::Durable { .. }) {
@@ -311,7 +311,7 @@ impl Process {
     }
 }
 
-/// Hands out the answers that are ready, which depend on `chain`.
+/// Passes on the answers that are ready, which depend on `chain`.
 fn outgoing(answers: &mut Answers, chain: Chain, archive: &mut Archive) -> Vec<Outgoing> {
     let ready = std::mem::take(&mut answers.ready);
     let out = ready.into_iter().map(|one| {
@@ -321,7 +321,7 @@ fn outgoing(answers: &mut Answers, chain: Chain, archive: &mut Archive) -> Vec<O
     out.collect()
 }
 
-/// A command in few words.
+/// A short description of a command.
 struct Brief<'a>(&'a Command);
 
 impl std::fmt::Display for Brief<'_> {

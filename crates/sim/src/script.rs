@@ -1,10 +1,10 @@
-//! What the server does for each command, with what the checkers make of it. The scripts themselves are in `keys`.
+//! What the server does for each command, with calls to the checkers. The scripts themselves are in `keys`.
 
 use eclusa_fleet::{Append, Command, ProcessId, Reply, Take, TermView};
 
 use crate::bugs::Bug;
 use crate::config::{CLAIMS_MS, TERM_MS};
-use crate::keys::Call;
+use crate::keys::ScriptCall;
 use crate::net::{ConnId, Ctx, Message, Response};
 use crate::server::{Channel, Data, Server, listeners};
 
@@ -12,7 +12,7 @@ use crate::server::{Channel, Data, Server, listeners};
 const HISTORY: usize = 2;
 
 impl Server {
-    /// Runs a command. `None`: nobody waits for the reply.
+    /// Runs a command; `None` if nobody waits for the reply.
     pub(crate) fn run_command(
         &mut self,
         ctx: &mut Ctx,
@@ -25,7 +25,7 @@ impl Server {
         let conns = &self.conns;
         let heard = |term| listeners(conns, Channel::Term(term));
         let (least_epoch, bug) = (time, ctx.net.bug);
-        let call = Call { process, format, run: &run, time, least_epoch, listeners: &heard, bug };
+        let call = ScriptCall { process, format, run: &run, time, least_epoch, listeners: &heard, bug };
         let keys = &mut self.data.keys;
         let reply = match command {
             Command::Look => Reply::Looked(keys.look(&call, ctx.net.now - self.started, connected, TERM_MS)),
@@ -47,7 +47,7 @@ impl Server {
                 }
                 return Some(Response::Page(keys.page(*after, ctx.net.cfg.page)));
             }
-            // Its process answers that itself.
+            // The process itself handles this command.
             Command::Build { .. } => return None,
             Command::Tail => keys.tail(),
             Command::Append(append) => {
@@ -91,7 +91,7 @@ impl Server {
         Some(Response::Reply(reply))
     }
 
-    /// A process listens to the questions of one term at a time.
+    /// A process is subscribed to the questions of one term at a time.
     fn listen(&mut self, conn: ConnId, term: Channel) {
         if let Some(conn) = self.conns.get_mut(&conn) {
             conn.channels.retain(|channel| !matches!(channel, Channel::Term(_)));
@@ -114,7 +114,7 @@ impl Server {
         }
     }
 
-    /// The term was taken or released, or its successor named: everybody is told.
+    /// Announces to all processes that the term was taken or released, or its successor named.
     fn changed_hands(&mut self, ctx: &mut Ctx) {
         self.data.beat_at = ctx.net.now;
         self.wrote(None);

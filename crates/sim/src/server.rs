@@ -23,27 +23,27 @@ pub(crate) struct Data {
     pub(crate) beat_at: u64,
     /// Counts writes.
     pub(crate) version: u64,
-    /// What the checkers know of this journal.
+    /// What the checkers know about this journal.
     pub(crate) audit: Audit,
 }
 
-/// Who listens to what.
+/// A channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Channel {
     /// Questions of a term.
     Term(TermId),
     /// Answers to a process.
     Process(ProcessId),
-    /// News of the owner, for everybody.
+    /// Announcements of the owner, for all processes.
     Fleet,
 }
 
 /// A connection.
 #[derive(Debug, Default)]
 pub(crate) struct Conn {
-    /// Whose; `None` once the process is gone and the server does not know it.
+    /// Its process; `None` once the process has vanished without the server noticing.
     pub(crate) process: Option<ProcessId>,
-    /// What it listens to.
+    /// The channels it is subscribed to.
     pub(crate) channels: BTreeSet<Channel>,
     queue: VecDeque<(Message, u64)>,
     bytes: u64,
@@ -56,9 +56,9 @@ pub(crate) struct Conn {
 pub(crate) enum Mode {
     /// It does.
     Up,
-    /// It takes requests and does not answer.
+    /// It accepts requests and does not answer.
     Hung,
-    /// It is not there.
+    /// It is down.
     Down,
 }
 
@@ -71,7 +71,7 @@ pub(crate) struct Server {
     pub(crate) replica: Data,
     /// What it stored before its last writes of chunks, oldest first.
     pub(crate) history: VecDeque<Data>,
-    /// What the server stored that was replaced by another.
+    /// What a replaced server stored.
     pub(crate) former: Data,
     /// What is on its disk.
     pub(crate) disk: Data,
@@ -84,16 +84,16 @@ pub(crate) struct Server {
     pub(crate) behind_ms: u64,
     /// Whether it answers.
     pub(crate) mode: Mode,
-    /// Until then it does not answer.
+    /// It does not answer until this time.
     back_at: u64,
-    /// Until then it answers "try again".
+    /// It answers "try again" until this time.
     pub(crate) refuses_until: u64,
     /// Its connections.
     pub(crate) conns: BTreeMap<ConnId, Conn>,
     next_conn: ConnId,
     backlog: Vec<(ConnId, u64, Request, bool)>,
     writes: u64,
-    /// States that the disk and the replica will have had when they get what is there now.
+    /// States that disk and replica pass through until they have the current one.
     to_disk: Vec<Chain>,
     to_replica: Vec<Chain>,
 }
@@ -128,7 +128,7 @@ impl Server {
         ctx.net.now - self.behind_ms
     }
 
-    /// A new connection, if the server is there.
+    /// A new connection, if the server is up.
     pub(crate) fn connect(&mut self, process: ProcessId, channels: &[Channel]) -> Option<ConnId> {
         if self.mode != Mode::Up {
             return None;
@@ -191,7 +191,7 @@ impl Server {
         }
     }
 
-    /// Publishes an answer; how many received it.
+    /// Publishes an answer; returns how many received it.
     pub(crate) fn publish_answer(&mut self, ctx: &mut Ctx, answer: Answer) -> usize {
         let (archive, ack) = (&ctx.archive, ctx.net.cfg.ack);
         ctx.check.published(&answer, &self.data.audit, archive, ack);
@@ -285,7 +285,7 @@ impl Server {
         }
     }
 
-    /// Goes on with what has arrived meanwhile.
+    /// Continues with the requests that have arrived since.
     pub(crate) fn up(&mut self, ctx: &mut Ctx) {
         if ctx.net.now < self.back_at {
             return;
@@ -296,7 +296,7 @@ impl Server {
         }
     }
 
-    /// The server leaves this state by a write.
+    /// Records the state before a write.
     pub(crate) fn passed(&mut self, chain: Chain) {
         self.to_disk.push(chain);
         self.to_replica.push(chain);

@@ -1,5 +1,5 @@
-//! Small worlds with engines, in one order of events: three processes and a few appends, with every way to place two
-//! faults on the commands that the server runs. All orders, without engines, are in `search`.
+//! Small worlds with engines, in one order of events: three processes and a few appends, with every placement of two
+//! faults on the commands that the server runs. `search` covers all orders, without engines.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub enum Planned {
     Kill,
     /// The process that claims most of the journal is killed.
     KillClaimant,
-    /// It stands still for longer than a term.
+    /// It is paused for longer than a term.
     Pause,
     /// Its connections are cut.
     Cut,
@@ -45,7 +45,7 @@ const ALL: [Planned; 8] = [
 pub struct Placed {
     /// How many worlds there were.
     pub worlds: u64,
-    /// The first plan that went wrong.
+    /// The first plan that failed.
     pub violation: Option<(Vec<(u64, Planned)>, Violation)>,
 }
 

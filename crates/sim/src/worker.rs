@@ -1,4 +1,4 @@
-//! What a process asks for and what it does with the answers: it starts calls and ends jobs.
+//! What a process asks, and how it handles the answers: it starts calls and ends jobs.
 
 use crate::ask::{Answer, Said, Verb};
 use crate::bugs::Bug;
@@ -7,15 +7,15 @@ use crate::net::{Ctx, Happening, Request};
 use crate::process::Process;
 use crate::server::Server;
 
-/// What was learned of engine time is used for this long, in ms.
+/// How long a received engine time is used, in ms.
 const KNOWN_MS: u64 = 2_000;
-/// So many jobs are asked for in a world.
+/// The number of jobs enqueued in a world.
 const JOBS: u64 = 100;
 /// A call takes up to this long, in ms.
 const CALL_MS: u64 = 300;
 /// The fleet is idle when no call was started for this long, in ms.
 pub(crate) const IDLE_MS: u64 = 3_000;
-/// A process has at most this many questions under way.
+/// The most open questions of a process.
 const PENDING: usize = 7;
 
 impl Process {
@@ -24,7 +24,7 @@ impl Process {
         self.asker.ask(verb, bytes, now, known);
     }
 
-    /// A planted bug: once nothing is to be done, nobody looks whether the owner lives.
+    /// A planted bug: without work, nobody checks whether the owner is alive.
     pub(crate) fn unwatched(ctx: &Ctx) -> bool {
         ctx.net.has(Bug::IdleDeathUnnoticed) && ctx.net.quiet && ctx.net.now > ctx.check.started_at + IDLE_MS
     }
@@ -48,7 +48,7 @@ impl Process {
             && self.machine.owns()
             && let Some(journal) = &mut self.journal
         {
-            // An owner has work of its own, so that its beat goes on.
+            // An owner also has its own work, so that its beat continues.
             journal.engine.register(self.id, self.stamp);
         }
         self.send_questions(ctx);
@@ -67,7 +67,7 @@ impl Process {
             6 | 7 => Verb::Spend,
             _ => Verb::Dispatch,
         };
-        // A question that is parked for long must not take up the window.
+        // A question that stays parked must not occupy the window.
         self.ask(ctx, verb, if verb == Verb::Dispatch { 200 } else { bytes });
     }
 
@@ -111,7 +111,7 @@ impl Process {
         }
     }
 
-    /// Starts the call of a lease, if it will surely end before the lease does.
+    /// Starts the call of a lease, if it is certain to end before the lease does.
     fn start(&mut self, ctx: &mut Ctx, lease: LeaseId, until: u64) {
         let now = self.clock(ctx);
         let Some((ahead, learned_at)) = self.asker.ahead else { return };

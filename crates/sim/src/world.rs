@@ -16,23 +16,23 @@ use crate::server::{Mode, Server};
 use crate::small::Planned;
 use crate::worker::IDLE_MS;
 
-/// How long things break, at least and at most, in ms.
+/// How long faults happen, at least and at most, in ms.
 const FAULTY_MS: std::ops::Range<u64> = 8_000..20_000;
-/// A healthy world recovers in this time, in ms. A server that hangs may take 3.5 s of it, and a settling three terms if
-/// the process with most state cannot subscribe.
+/// A healthy world recovers in this time, in ms. A hanging server may take 3.5 s of it, and settling three terms if the
+/// process with the most state cannot subscribe.
 const RECOVERY_MS: u64 = 13_000;
-/// A question that waits for nothing but the owner ends in this time, in ms.
+/// A question that only waits for the owner ends in this time, in ms.
 const QUESTION_MS: u64 = 5_000;
 
 /// A small world runs this long before it is healthy, and after the last kill, in ms.
 const SMALL_MS: u64 = 4_000;
 
-/// What became of a world.
+/// The result of a world.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome {
     /// Hash of the trace.
     pub hash: u64,
-    /// What was found wrong.
+    /// The violation that was found, if any.
     pub violation: Option<Violation>,
 }
 
@@ -41,7 +41,7 @@ pub struct Outcome {
 pub struct World {
     pub(crate) ctx: Ctx,
     pub(crate) server: Server,
-    /// A process in each place, if it runs.
+    /// The running process in each place.
     pub(crate) places: Vec<Option<Process>>,
     starts: u64,
     pub(crate) flushed_at: u64,
@@ -64,7 +64,7 @@ impl World {
         world
     }
 
-    /// A small world in which nothing happens but what is planned.
+    /// A small world in which only planned faults happen.
     pub(crate) fn small(cfg: Config, plan: Vec<(u64, Planned)>, bug: Option<Bug>, blob: &Arc<[u8]>) -> Self {
         let mut net = Net::new(1, None, bug, false);
         (net.cfg, net.plan) = (cfg, plan);
@@ -86,7 +86,7 @@ impl World {
         world
     }
 
-    /// Things break until `faulty`, then all is well, and at last the owner is killed.
+    /// Faults happen until `faulty`, then none, and at the end the owner is killed.
     fn schedule(&mut self, faulty: u64, after_kill: u64) {
         for (at, happening) in [
             (1, Happening::Replicate),
@@ -99,7 +99,7 @@ impl World {
         }
     }
 
-    /// Runs it to its end, or until something is found wrong.
+    /// Runs it to its end, or until a violation is found.
     pub fn run(mut self) -> Outcome {
         while let Some(happening) = self.ctx.net.pop() {
             if matches!(happening, Happening::End) {
@@ -204,7 +204,7 @@ impl World {
         self.kill(place, 500);
     }
 
-    /// I10 and I3 in a world that had time to heal.
+    /// I10 and I3 in a world that had time to recover.
     fn end(&mut self) {
         let since = self.last_kill_at.unwrap_or(u64::MAX);
         let takes: Vec<_> = self.ctx.check.takes.iter().filter(|(at, _)| *at > since).collect();
@@ -227,7 +227,7 @@ impl World {
             }
         }
         let Some(journal) = &owner.journal else { return };
-        // A fleet that was slow to recover may still be at work on what it has accepted.
+        // A fleet that was slow to recover may still be working on what it has accepted.
         let works = self.ctx.net.now <= self.ctx.check.started_at + IDLE_MS;
         let safe = |job: &u64| match journal.engine.state.get(&Key::Job(*job)) {
             Some(Value::Done(_)) => true,

@@ -1,4 +1,4 @@
-//! Small fleets in which everything that can happen does, in every order. `ECLUSA_LONG=1` searches larger ones.
+//! Exhaustive searches of small fleets. `ECLUSA_LONG=1` searches larger ones.
 
 use sim::{Bounds, Bug};
 

@@ -1,4 +1,4 @@
-//! Worlds with faults: nothing that the checkers watch goes wrong. `cargo run --release -p sim -- --seeds N` runs more.
+//! Worlds with faults: the checkers find no violation. `cargo run --release -p sim -- --seeds N` runs more.
 
 use sim::Bug;
 

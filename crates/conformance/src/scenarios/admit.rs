@@ -28,7 +28,7 @@ pub async fn a_call_without_a_job_holds_its_slot_until_it_is_settled<S: Store>(o
     q.call(UP).await;
 }
 
-pub async fn leave_without_a_lease_asks_the_rate_and_not_the_breaker<S: Store>(open: Open<S>) {
+pub async fn a_call_without_a_lease_checks_the_rate_and_not_the_breaker<S: Store>(open: Open<S>) {
     let rules = gates(breaker(1, secs(300)), |gates| gates.bucket = Some(bucket(2, 1, secs(60))));
     let q = Harness::new(open, &upstream(rules));
     q.record(UP, CallResult::Failed).await;
@@ -42,7 +42,7 @@ pub async fn leave_without_a_lease_asks_the_rate_and_not_the_breaker<S: Store>(o
     assert_eq!(q.denial(UP).await.reason, Reason::CircuitOpen, "the breaker is as it was");
 }
 
-pub async fn leave_without_a_lease_is_no_probe<S: Store>(open: Open<S>) {
+pub async fn a_call_without_a_lease_is_no_probe<S: Store>(open: Open<S>) {
     let rules = gates(breaker(1, secs(30)), |gates| gates.bucket = Some(bucket(10, 1, secs(60))));
     let q = Harness::new(open, &upstream(rules));
     let half_opened = async || q.upstream(UP).await.breaker.expect("there is a breaker").half_opened;
@@ -72,11 +72,11 @@ pub async fn a_call_without_a_job_whose_caller_is_lost_frees_its_slot<S: Store>(
     assert_eq!(q.sweep().await.taken_up, [], "there is no job to take up");
 }
 
-pub async fn a_denial_says_what_time_it_is_in_the_store<S: Store>(open: Open<S>) {
+pub async fn a_denial_returns_the_stores_time<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &upstream(slots(1)));
     let granted_at = q.now();
     assert_eq!(q.admit_fully(None, &[UP], Vec::new()).await.now, granted_at);
-    // The caller's clock may show anything; the wait is counted in the store's time.
+    // The caller's clock may be wrong; the wait is counted in the store's time.
     q.step_back(secs(3_600));
     let denied = q.admit_fully(None, &[UP], Vec::new()).await;
     let Admission::Denied { denial, .. } = denied.admission else { panic!("{denied:?}") };
@@ -100,7 +100,7 @@ pub async fn a_call_that_nobody_settles_costs_its_token_and_nothing_else<S: Stor
     q.call(UP).await;
 }
 
-pub async fn a_call_without_a_job_has_no_chain_to_go_on_along<S: Store>(open: Open<S>) {
+pub async fn a_call_without_a_job_has_no_chain_to_advance_along<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &upstream(slots(1)));
     let lease = q.call(UP).await;
     assert_eq!(q.advance_from(lease, UP, CallResult::Failed).await, Advanced::Stale);
@@ -124,12 +124,12 @@ pub async fn a_call_takes_from_scoped_buckets<S: Store>(open: Open<S>) {
     assert_eq!((denial.reason, denial.at), (Reason::RateLimit, q.now() + secs(120)));
 }
 
-pub async fn a_call_to_an_unknown_upstream_is_told_so<S: Store>(open: Open<S>) {
+pub async fn a_call_to_an_unknown_upstream_is_refused<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &upstream(free()));
     assert_eq!(q.admit("nobody", Vec::new()).await, Admission::UnknownUpstream(name("nobody")));
 }
 
-pub async fn a_call_to_nowhere_takes_up_lost_jobs_like_any_other<S: Store>(open: Open<S>) {
+pub async fn a_call_to_an_unknown_upstream_still_takes_up_lost_jobs<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &upstream(free()));
     q.accept([job(1)]).await;
     q.next().await;

@@ -1,4 +1,4 @@
-//! Alerts: each fires once and resolves once, whoever looks.
+//! Alerts: each fires once and resolves once, whichever process evaluates.
 
 use eclusa_core::gate::{BreakerSpec, CallResult, GateSpecs};
 use eclusa_core::{
@@ -12,7 +12,7 @@ use crate::rules::{LANE, UP, job, name, plain, secs};
 const HOLD: Span = secs(10);
 const CLEAR: Span = secs(30);
 
-/// A lane beside the one that delivers notices.
+/// A lane in addition to the one that delivers notices.
 fn with_notices(gates: GateSpecs) -> Spec {
     let chain = |up: &str| Chain::new(vec![name(up)]).expect("a chain that can be");
     let lanes = vec![LaneSpec::new(name(LANE), chain(UP)), LaneSpec::new(name(CALLBACKS), chain(CALLBACKS))];
@@ -40,7 +40,7 @@ fn by(limits: AlertLimits) -> Evaluation {
     Evaluation { limits, seen: Vec::new(), rejected_connections: None, operators: true, tenants: Vec::new() }
 }
 
-/// What fired and what resolved by a look.
+/// What one evaluation fired and resolved.
 async fn look<S: Store>(q: &Harness<S>, evaluation: &Evaluation) -> (Vec<Alert>, Vec<Alert>) {
     let changes = q.watch(Watch { lost_data: false, evaluation: Some(evaluation.clone()) }).await;
     assert_eq!(changes.ended, []);
@@ -53,7 +53,7 @@ async fn looks<S: Store>(q: &Harness<S>, evaluation: &Evaluation) -> (usize, usi
     (fired.len(), resolved.len())
 }
 
-/// Notices that were not handed out before.
+/// Notices that were not dispatched before.
 async fn notices<S: Store>(q: &Harness<S>) -> Vec<Notice> {
     let grants = q.dispatch_from(CALLBACKS, 100).await.grants;
     for grant in &grants {
@@ -135,7 +135,7 @@ pub async fn a_condition_that_comes_and_goes_changes_nothing<S: Store>(open: Ope
     assert_eq!(notices(&q).await.len(), 2);
 }
 
-pub async fn a_tenant_is_notified_of_nothing_but_its_own<S: Store>(open: Open<S>) {
+pub async fn a_tenant_is_notified_only_of_its_own_alerts<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &with_notices(GateSpecs::default()));
     let limits = AlertLimits { tenant_dead_letters: Some(1), hold: Span::ZERO, ..limits() };
     let rules = Evaluation { operators: false, tenants: vec!["acme".into(), "emca".into()], ..by(limits) };
@@ -156,7 +156,7 @@ pub async fn a_tenant_is_notified_of_nothing_but_its_own<S: Store>(open: Open<S>
     assert_eq!(to, [Recipient::Operators, Recipient::Tenant("emca".into())]);
 }
 
-pub async fn a_share_of_dead_letters_is_one_of_the_last_time<S: Store>(open: Open<S>) {
+pub async fn the_share_of_dead_letters_is_measured_over_the_last_period<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &with_notices(GateSpecs::default()));
     let rate = DeadLetterRate { share_micros: 20_000, over: secs(3600), min: 50 };
     let rules =
@@ -182,7 +182,7 @@ pub async fn a_job_that_waits_in_its_line_for_too_long_is_an_alert<S: Store>(ope
     let q = Harness::new(open, &with_notices(GateSpecs::default()));
     let rules =
         by(AlertLimits { oldest_wait: Some(secs(300)), hold: Span::ZERO, clear: Span::ZERO, ..limits() });
-    // What is held back for an hour does not wait in a line.
+    // A job scheduled in an hour does not wait in a line.
     q.accept([NewJob { delay: secs(3600), ..job(1) }]).await;
     assert_eq!(looks(&q, &rules).await, (0, 0));
     q.pass(secs(3600));
@@ -243,7 +243,7 @@ pub async fn refused_connections_are_an_alert_for_five_minutes<S: Store>(open: O
     assert_eq!(notices(&q).await.len(), 3);
 }
 
-pub async fn whoever_finds_that_data_was_lost_raises_the_alert<S: Store>(open: Open<S>) {
+pub async fn the_process_that_finds_lost_data_raises_the_alert<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &with_notices(GateSpecs::default()));
     let rules = by(AlertLimits { store_lost_data: true, clear: Span::ZERO, ..limits() });
     assert_eq!(looks(&q, &rules).await, (0, 0));
@@ -256,7 +256,7 @@ pub async fn whoever_finds_that_data_was_lost_raises_the_alert<S: Store>(open: O
     assert_eq!(looks(&q, &rules).await, (0, 1));
 }
 
-pub async fn what_the_evaluating_process_saw_counts_as_well<S: Store>(open: Open<S>) {
+pub async fn conditions_found_by_the_evaluating_process_count_too<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &with_notices(GateSpecs::default()));
     let seen = |severity, value_micros| {
         let key = AlertKey::new(AlertRule::RedisMemory, severity);

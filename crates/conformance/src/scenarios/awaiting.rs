@@ -1,4 +1,4 @@
-//! Upstreams that work on a job and tell later.
+//! Upstreams that work on a job and report later.
 
 use eclusa_core::gate::CallResult;
 use eclusa_core::{Grant, LeaseId, Outcome, Settled, Spec, Status, Store};
@@ -18,7 +18,7 @@ fn narrow() -> Spec {
     chain(&[(UP, slots(2))], |lane| lane.gates = one)
 }
 
-pub async fn an_awaiting_job_has_a_fence_of_its_own<S: Store>(open: Open<S>) {
+pub async fn an_awaiting_job_has_its_own_fence<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &upstream(free()));
     q.accept([job(1)]).await;
     let grant = q.next().await;
@@ -100,7 +100,7 @@ pub async fn an_awaiting_job_may_fail_and_be_tried_again<S: Store>(open: Open<S>
     assert_eq!(q.upstream(UP).await.in_flight, 1);
 }
 
-pub async fn a_cancelled_awaiting_job_keeps_its_slot_until_the_upstream_tells<S: Store>(open: Open<S>) {
+pub async fn a_cancelled_awaiting_job_keeps_its_slot_until_the_upstream_reports<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &upstream(slots(1)));
     q.accept([job(1), job(2)]).await;
     let lease = submitted(&q, &q.next().await).await;

@@ -1,4 +1,4 @@
-//! What cannot be is refused by name and changes nothing.
+//! Invalid input is refused with its field and changes nothing.
 
 use eclusa_core::{Enqueued, NewJob, Span, Store, Time};
 
@@ -12,7 +12,7 @@ async fn refused<S: Store>(q: &Harness<S>, job: NewJob) -> String {
     }
 }
 
-pub async fn jobs_that_cannot_be_are_refused_by_field<S: Store>(open: Open<S>) {
+pub async fn invalid_jobs_are_refused_with_their_field<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &chain(&[(UP, free()), ("smtp", free())], |_| {}));
     assert_eq!(refused(&q, lasting(Span::ZERO, job(1))).await, "ttl");
     assert_eq!(refused(&q, via(&["nobody"], job(1))).await, "chain");
@@ -28,12 +28,12 @@ pub async fn jobs_that_cannot_be_are_refused_by_field<S: Store>(open: Open<S>) {
     assert!(q.put(job(1)).await.is_accepted());
 }
 
-pub async fn a_job_for_an_unknown_lane_is_told_so<S: Store>(open: Open<S>) {
+pub async fn a_job_for_an_unknown_lane_is_refused<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &plain());
     assert_eq!(q.put(NewJob { lane: name("nowhere"), ..job(1) }).await, Enqueued::UnknownLane);
 }
 
-pub async fn one_bad_job_does_not_hinder_the_others_of_its_batch<S: Store>(open: Open<S>) {
+pub async fn an_invalid_job_does_not_affect_the_others_of_its_batch<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &plain());
     let answers = q.put_all([job(1), lasting(Span::ZERO, job(2)), job(3)]).await;
     assert!(answers[0].is_accepted() && answers[2].is_accepted());
@@ -41,7 +41,7 @@ pub async fn one_bad_job_does_not_hinder_the_others_of_its_batch<S: Store>(open:
     assert_eq!(q.starts(10).await, [1, 3]);
 }
 
-pub async fn an_unknown_lane_gives_nothing<S: Store>(open: Open<S>) {
+pub async fn a_dispatch_of_an_unknown_lane_returns_nothing<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &plain());
     q.accept([job(1)]).await;
     let answer = q.dispatch_from("nowhere", 10).await;
@@ -50,7 +50,7 @@ pub async fn an_unknown_lane_gives_nothing<S: Store>(open: Open<S>) {
     assert!(!q.discard(1).await);
 }
 
-pub async fn unknown_letters_and_jobs_are_told_so<S: Store>(open: Open<S>) {
+pub async fn unknown_letters_and_jobs_are_reported_as_unknown<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &plain());
     assert_eq!(q.replay(1, 2).await, eclusa_core::Replayed::Unknown);
     assert_eq!(q.find(1).await, None);
@@ -59,7 +59,7 @@ pub async fn unknown_letters_and_jobs_are_told_so<S: Store>(open: Open<S>) {
     assert_eq!(id(1), job(1).id);
 }
 
-pub async fn no_time_is_too_far_to_be_counted<S: Store>(open: Open<S>) {
+pub async fn times_in_the_far_future_do_not_overflow<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &plain());
     let for_ever = Span::from_millis(u64::MAX);
     q.accept([lasting(for_ever, job(1)), NewJob { delay: for_ever, ..job(2) }]).await;

@@ -1,4 +1,4 @@
-//! Replays of many dead letters.
+//! Bulk replays of dead letters.
 
 use eclusa_core::gate::CallResult;
 use eclusa_core::{
@@ -41,7 +41,7 @@ fn numbers(view: &BulkView) -> [u64; 5] {
     [view.total, view.replayed, view.failed, view.running, view.remaining]
 }
 
-/// Everything that may start; what was sent.
+/// Starts everything that may start; returns what was sent.
 async fn take<S: Store>(q: &Harness<S>) -> Vec<Grant> {
     q.sweep().await;
     q.take(100).await
@@ -51,7 +51,7 @@ fn sent(grants: &[Grant]) -> Vec<String> {
     grants.iter().map(|grant| String::from_utf8_lossy(&grant.payload).into_owned()).collect()
 }
 
-pub async fn all_letters_that_fit_are_sent_again_once<S: Store>(open: Open<S>) {
+pub async fn all_matching_letters_are_sent_again_once<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &plain());
     bury(&q, 1..=5).await;
     q.accept([of("bolt", 6)]).await;
@@ -76,7 +76,7 @@ pub async fn all_letters_that_fit_are_sent_again_once<S: Store>(open: Open<S>) {
     assert_eq!(again, view, "the same id is the same replay");
 }
 
-pub async fn a_bulk_replay_evicts_nothing_and_goes_on_when_there_is_room<S: Store>(open: Open<S>) {
+pub async fn a_bulk_replay_evicts_nothing_and_continues_when_there_is_room<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &lane(|lane| lane.capacity = capacity(4)));
     for number in 1..=5 {
         q.accept([high(number)]).await;
@@ -117,7 +117,7 @@ pub async fn a_bulk_replay_is_paced_by_the_gates_of_the_lane<S: Store>(open: Ope
     }
 }
 
-pub async fn a_stopped_bulk_replay_starts_no_more<S: Store>(open: Open<S>) {
+pub async fn a_stopped_bulk_replay_starts_nothing_more<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &lane(|lane| lane.capacity = capacity(4)));
     bury(&q, 1..=4).await;
     begin(&q, LetterFilter::default()).await;
@@ -134,7 +134,7 @@ pub async fn a_stopped_bulk_replay_starts_no_more<S: Store>(open: Open<S>) {
     assert_eq!(q.letters().await, [3, 4]);
 }
 
-pub async fn letters_that_are_being_replayed_are_left_out_of_a_count_of_idle_ones<S: Store>(open: Open<S>) {
+pub async fn a_count_of_idle_letters_leaves_out_those_being_replayed<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &plain());
     bury(&q, 1..=3).await;
     q.replay(2, 102).await;
@@ -164,7 +164,7 @@ pub async fn a_letter_that_is_replayed_already_is_left_out<S: Store>(open: Open<
     );
 }
 
-pub async fn a_replay_that_ends_otherwise_counts_as_failed_and_keeps_its_letter<S: Store>(open: Open<S>) {
+pub async fn a_replay_that_does_not_complete_counts_as_failed_and_keeps_its_letter<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &plain());
     bury(&q, 1..=2).await;
     begin(&q, LetterFilter::default()).await;
@@ -177,7 +177,7 @@ pub async fn a_replay_that_ends_otherwise_counts_as_failed_and_keeps_its_letter<
     assert_eq!(q.letters().await, [1, 2]);
 }
 
-pub async fn twenty_bulk_replays_are_remembered_and_none_that_runs_is_forgotten<S: Store>(open: Open<S>) {
+pub async fn twenty_bulk_replays_are_kept_and_running_ones_are_never_removed<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &plain());
     bury(&q, 1..=1).await;
     let begin = async |number: u128| {

@@ -1,4 +1,4 @@
-//! Answers that are given again.
+//! Cached answers.
 
 use eclusa_core::gate::CallResult;
 use eclusa_core::{
@@ -17,7 +17,7 @@ fn two_breakers() -> Spec {
     chain(&[("ses", brittle()), ("smtp", brittle())], |lane| lane.cache = Some(cache()))
 }
 
-pub async fn a_fresh_answer_is_given_at_intake_and_no_job_is_made<S: Store>(open: Open<S>) {
+pub async fn a_fresh_answer_is_served_at_intake_without_a_job<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &caching(free()));
     q.ask(wants("cpf:1", job(1)), "700").await;
     q.pass(secs(20));
@@ -88,7 +88,7 @@ pub async fn an_answer_needs_no_room_in_the_lane<S: Store>(open: Open<S>) {
     q.cached(wants("cpf:1", job(4))).await;
 }
 
-pub async fn a_job_that_is_due_later_gets_the_answer_of_then_without_a_call<S: Store>(open: Open<S>) {
+pub async fn a_scheduled_job_is_served_from_the_cache_when_it_is_due<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &caching(one_per(secs(30))));
     q.accept([wants("cpf:1", delayed(secs(30), job(1)))]).await;
     q.ask(wants("cpf:1", job(3)), "700").await;
@@ -108,7 +108,7 @@ pub async fn a_job_that_is_due_later_gets_the_answer_of_then_without_a_call<S: S
     assert_eq!(q.starts(10).await, [2], "the answer is too old by now");
 }
 
-pub async fn a_call_that_timed_out_or_failed_ends_with_an_old_answer<S: Store>(open: Open<S>) {
+pub async fn a_call_that_timed_out_or_failed_ends_with_a_stale_answer<S: Store>(open: Open<S>) {
     let causes = [
         (CallResult::TimedOut, Fallback::Timeout),
         (CallResult::Failed, Fallback::Error),
@@ -133,7 +133,7 @@ pub async fn a_call_that_timed_out_or_failed_ends_with_an_old_answer<S: Store>(o
     }
 }
 
-pub async fn an_old_answer_is_given_when_the_whole_chain_has_failed<S: Store>(open: Open<S>) {
+pub async fn a_stale_answer_is_served_when_the_whole_chain_has_failed<S: Store>(open: Open<S>) {
     let q =
         Harness::new(open, &chain(&[("ses", free()), ("smtp", free())], |lane| lane.cache = Some(cache())));
     q.ask(wants("cpf:1", job(1)), "700").await;
@@ -146,7 +146,7 @@ pub async fn an_old_answer_is_given_when_the_whole_chain_has_failed<S: Store>(op
     assert_eq!(q.fails(&grant, CallResult::TimedOut).await.1, [(2, "timeout")]);
 }
 
-pub async fn a_retry_is_not_needed_where_an_old_answer_is<S: Store>(open: Open<S>) {
+pub async fn a_stale_answer_replaces_a_retry<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &caching(free()));
     q.ask(wants("cpf:1", job(1)), "700").await;
     q.pass(secs(60));
@@ -155,7 +155,7 @@ pub async fn a_retry_is_not_needed_where_an_old_answer_is<S: Store>(open: Open<S
     assert_eq!(settled, Settled::Ended(Status::Completed));
 }
 
-pub async fn a_request_that_is_refused_or_comes_too_often_gets_no_old_answer<S: Store>(open: Open<S>) {
+pub async fn a_rejected_or_throttled_request_gets_no_stale_answer<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &caching(free()));
     q.ask(wants("cpf:1", job(1)), "700").await;
     q.pass(secs(60));
@@ -169,7 +169,7 @@ pub async fn a_request_that_is_refused_or_comes_too_often_gets_no_old_answer<S: 
     assert_eq!(settled, Settled::RetryAt(q.now() + secs(1)));
 }
 
-pub async fn an_answer_that_is_too_old_is_not_given_for_an_error<S: Store>(open: Open<S>) {
+pub async fn an_expired_answer_is_not_served_for_an_error<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &caching(free()));
     q.ask(wants("cpf:1", job(1)), "700").await;
     q.pass(secs(660));
@@ -177,7 +177,7 @@ pub async fn an_answer_that_is_too_old_is_not_given_for_an_error<S: Store>(open:
     assert_eq!(q.fails(&q.next().await, CallResult::Failed).await.1, [(2, "dead")]);
 }
 
-pub async fn without_time_for_errors_an_answer_ends_with_its_freshness<S: Store>(open: Open<S>) {
+pub async fn without_stale_if_error_an_answer_expires_with_its_freshness<S: Store>(open: Open<S>) {
     let strict = CacheSpec::new(secs(60), secs(0)).expect("a cache that can be");
     let q = Harness::new(open, &lane(|lane| lane.cache = Some(strict)));
     q.ask(wants("cpf:1", job(1)), "700").await;
@@ -186,7 +186,7 @@ pub async fn without_time_for_errors_an_answer_ends_with_its_freshness<S: Store>
     assert_eq!(q.fails(&q.next().await, CallResult::Failed).await.1, [(2, "dead")]);
 }
 
-pub async fn with_every_breaker_open_an_old_answer_is_given_at_intake<S: Store>(open: Open<S>) {
+pub async fn with_every_breaker_open_a_stale_answer_is_served_at_intake<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &two_breakers());
     q.ask(wants("cpf:1", job(1)), "700").await;
     q.pass(secs(61));
@@ -211,7 +211,7 @@ pub async fn with_one_breaker_closed_a_request_is_sent<S: Store>(open: Open<S>) 
     assert_eq!(q.next().await.upstream.as_str(), "smtp");
 }
 
-pub async fn with_every_breaker_open_waiting_jobs_end_with_an_old_answer<S: Store>(open: Open<S>) {
+pub async fn with_every_breaker_open_waiting_jobs_end_with_a_stale_answer<S: Store>(open: Open<S>) {
     let rules = gates(slots(1), |gates| gates.breaker = breaker(1, secs(30)).breaker);
     let q = Harness::new(open, &caching(rules));
     q.ask(wants("cpf:1", job(1)), "700").await;
@@ -227,7 +227,7 @@ pub async fn with_every_breaker_open_waiting_jobs_end_with_an_old_answer<S: Stor
     assert_eq!(q.lane().await.queued, [0, 2, 0]);
 }
 
-pub async fn a_sweep_gives_old_answers_too_but_not_in_a_paused_lane<S: Store>(open: Open<S>) {
+pub async fn a_sweep_serves_stale_answers_too_but_not_in_a_paused_lane<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &caching(breaker(1, secs(30))));
     q.ask(wants("cpf:1", job(1)), "700").await;
     q.pass(secs(61));
@@ -240,7 +240,7 @@ pub async fn a_sweep_gives_old_answers_too_but_not_in_a_paused_lane<S: Store>(op
     assert_eq!(ends(&q.sweep().await.ended), [(2, "breaker_aberto")]);
 }
 
-pub async fn a_job_that_backs_off_gets_an_old_answer_when_the_breaker_opens<S: Store>(open: Open<S>) {
+pub async fn a_job_in_backoff_gets_a_stale_answer_when_the_breaker_opens<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &caching(breaker(1, secs(30))));
     q.ask(wants("cpf:1", job(1)), "700").await;
     q.pass(secs(61));
@@ -250,7 +250,7 @@ pub async fn a_job_that_backs_off_gets_an_old_answer_when_the_breaker_opens<S: S
     assert_eq!(ends(&q.dispatch(10).await.ended), [(2, "breaker_aberto")], "the other is not yet due");
 }
 
-pub async fn a_job_under_way_is_left_to_its_call_when_the_breaker_opens<S: Store>(open: Open<S>) {
+pub async fn a_running_job_continues_when_the_breaker_opens<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &caching(breaker(1, secs(30))));
     q.ask(wants("cpf:1", job(1)), "700").await;
     q.pass(secs(61));
@@ -262,7 +262,7 @@ pub async fn a_job_under_way_is_left_to_its_call_when_the_breaker_opens<S: Store
     assert_eq!(ends(&q.answered(grant.lease, "710").await.1), [(2, "completed")]);
 }
 
-pub async fn more_old_answers_than_one_verb_gives_come_with_the_next<S: Store>(open: Open<S>) {
+pub async fn stale_answers_beyond_one_verbs_limit_come_with_the_next<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &caching(breaker(1, secs(30))));
     q.ask(wants("cpf:1", job(1)), "700").await;
     q.pass(secs(61));
@@ -277,7 +277,7 @@ pub async fn more_old_answers_than_one_verb_gives_come_with_the_next<S: Store>(o
     assert_eq!(q.lane().await.totals.fallbacks, 250);
 }
 
-pub async fn answers_are_bounded_and_the_first_stored_goes_first<S: Store>(open: Open<S>) {
+pub async fn answers_are_bounded_and_the_oldest_is_evicted_first<S: Store>(open: Open<S>) {
     let small = cache().bounded(2, 1 << 20).expect("more than zero");
     let q = Harness::new(open, &lane(|lane| lane.cache = Some(small)));
     for (number, key) in (1..).zip(["a", "b", "c"]) {
@@ -301,7 +301,7 @@ pub async fn the_bytes_of_answers_are_bounded<S: Store>(open: Open<S>) {
     assert!(q.put(wants("d", job(8))).await.is_accepted());
 }
 
-pub async fn a_sweep_forgets_answers_of_no_more_use_and_says_when<S: Store>(open: Open<S>) {
+pub async fn a_sweep_removes_expired_answers_and_says_when<S: Store>(open: Open<S>) {
     let spec = lane(|lane| (lane.cache, lane.keep.max) = (Some(cache()), 0));
     let q = Harness::new(open, &spec);
     q.ask(wants("cpf:1", job(1)), "700").await;

@@ -1,4 +1,4 @@
-//! Jobs whose end is told to somebody, by a job of a lane of its own.
+//! Jobs whose end is reported by another job, in a separate lane.
 
 use eclusa_core::gate::{CallResult, GateSpecs};
 use eclusa_core::{
@@ -9,7 +9,7 @@ use eclusa_core::{
 use crate::harness::{Harness, Open};
 use crate::rules::{LANE, UP, id, job, name, plain, secs};
 
-/// A lane beside the one that delivers callbacks.
+/// A lane in addition to the one that delivers callbacks.
 fn with_callbacks(edit: impl FnOnce(&mut LaneSpec), callbacks: impl FnOnce(&mut LaneSpec)) -> Spec {
     let chain = || Chain::new(vec![name(UP)]).expect("a chain that can be");
     let (mut own, mut theirs) = (LaneSpec::new(name(LANE), chain()), LaneSpec::new(name(CALLBACKS), chain()));
@@ -32,7 +32,7 @@ async fn callbacks<S: Store>(q: &Harness<S>) -> Vec<(Grant, JobView)> {
     q.dispatch_from(CALLBACKS, 100).await.grants.into_iter().map(told).collect()
 }
 
-pub async fn the_end_of_a_job_is_told_by_a_job_of_its_own<S: Store>(open: Open<S>) {
+pub async fn the_end_of_a_job_is_reported_by_a_separate_job<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &with_callbacks(|_| {}, |_| {}));
     q.accept([called_back(1), called_back(2), called_back(3), job(4)]).await;
     assert_eq!(callbacks(&q).await, [], "nothing has ended");
@@ -56,7 +56,7 @@ pub async fn the_end_of_a_job_is_told_by_a_job_of_its_own<S: Store>(open: Open<S
     assert_eq!(callbacks(&q).await, [], "each is told once");
 }
 
-pub async fn a_job_that_is_forgotten_as_it_ends_is_told_whole<S: Store>(open: Open<S>) {
+pub async fn a_job_removed_as_it_ends_is_reported_whole<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &with_callbacks(|lane| lane.keep.max = 0, |_| {}));
     q.accept([called_back(1)]).await;
     let grant = q.next().await;
@@ -66,7 +66,7 @@ pub async fn a_job_that_is_forgotten_as_it_ends_is_told_whole<S: Store>(open: Op
     assert_eq!(ended[0].forgotten.as_deref(), Some(told));
 }
 
-pub async fn a_job_that_expires_or_is_pushed_out_is_told_too<S: Store>(open: Open<S>) {
+pub async fn an_expired_or_evicted_job_is_reported_too<S: Store>(open: Open<S>) {
     let capacity = eclusa_core::Capacity::new(1, 1 << 20).expect("room for one");
     let q = Harness::new(open, &with_callbacks(|lane| lane.capacity = capacity, |_| {}));
     q.accept([NewJob { level: eclusa_core::Level::Low, ..called_back(1) }]).await;
@@ -78,7 +78,7 @@ pub async fn a_job_that_expires_or_is_pushed_out_is_told_too<S: Store>(open: Ope
     assert_eq!(ends, [(id(1), Some(preempted)), (id(2), Some(expired))]);
 }
 
-pub async fn a_callback_that_fails_for_good_is_a_dead_letter<S: Store>(open: Open<S>) {
+pub async fn a_callback_that_fails_permanently_is_a_dead_letter<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &with_callbacks(|_| {}, |_| {}));
     q.accept([called_back(1)]).await;
     let grant = q.next().await;
@@ -91,7 +91,7 @@ pub async fn a_callback_that_fails_for_good_is_a_dead_letter<S: Store>(open: Ope
     assert!(Callback::decode(&letter.letter.payload).is_ok());
 }
 
-pub async fn callbacks_that_find_no_room_are_dropped_and_told_so<S: Store>(open: Open<S>) {
+pub async fn callbacks_without_room_are_dropped_and_reported<S: Store>(open: Open<S>) {
     let capacity = eclusa_core::Capacity::new(1, 1 << 20).expect("room for one");
     let q = Harness::new(open, &with_callbacks(|_| {}, |lane| lane.capacity = capacity));
     q.accept([called_back(1), called_back(2)]).await;
@@ -106,7 +106,7 @@ pub async fn callbacks_that_find_no_room_are_dropped_and_told_so<S: Store>(open:
     assert_eq!(totals, [0, 1]);
 }
 
-pub async fn who_cannot_be_called_back_is_refused<S: Store>(open: Open<S>) {
+pub async fn a_job_with_an_invalid_callback_is_refused<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &plain());
     let Enqueued::Invalid(error) = q.put(called_back(1)).await else { panic!("it is refused") };
     assert_eq!(error.field, "callbackUrl");

@@ -18,7 +18,7 @@ pub async fn a_waiting_job_is_cancelled_and_never_starts<S: Store>(open: Open<S>
     assert_eq!(q.try_cancel(1).await, Cancelled::AlreadyEnded(Status::Cancelled));
 }
 
-pub async fn what_is_unknown_or_over_cannot_be_cancelled<S: Store>(open: Open<S>) {
+pub async fn unknown_and_finished_jobs_cannot_be_cancelled<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &plain());
     q.accept([job(1)]).await;
     q.serve(1).await;
@@ -40,7 +40,7 @@ pub async fn a_cancelled_running_job_is_fenced_off_at_once<S: Store>(open: Open<
     assert_eq!((view.processing, view.totals.cancelled, view.totals.completed), (0, 1, 0));
 }
 
-pub async fn a_cancelled_call_keeps_its_slots_until_its_worker_gives_them_back<S: Store>(open: Open<S>) {
+pub async fn a_cancelled_call_keeps_its_slots_until_its_worker_releases_them<S: Store>(open: Open<S>) {
     let one = free().with_slots("concurrency", 1).expect("more than zero");
     let q = Harness::new(open, &chain(&[(UP, slots(1))], |lane| lane.gates = one));
     q.accept([job(1), job(2)]).await;
@@ -52,7 +52,7 @@ pub async fn a_cancelled_call_keeps_its_slots_until_its_worker_gives_them_back<S
     assert_eq!(q.starts(10).await, [2]);
 }
 
-pub async fn a_cancelled_call_whose_worker_is_lost_gives_its_slots_back_with_its_lease<S: Store>(
+pub async fn a_cancelled_call_whose_worker_is_lost_releases_its_slots_with_its_lease<S: Store>(
     open: Open<S>,
 ) {
     let one = free().with_slots("concurrency", 1).expect("more than zero");
@@ -65,7 +65,7 @@ pub async fn a_cancelled_call_whose_worker_is_lost_gives_its_slots_back_with_its
     assert_eq!(q.status(1).await, Status::Cancelled);
 }
 
-pub async fn a_cancelled_call_that_was_not_sent_gives_the_lanes_token_back_unless_another_was<S: Store>(
+pub async fn a_cancelled_unsent_call_returns_the_lanes_token_unless_another_was_sent<S: Store>(
     open: Open<S>,
 ) {
     for (goes_on, starts_left) in [(false, 1), (true, 0)] {
@@ -105,7 +105,7 @@ pub async fn cancelling_a_job_parked_at_a_bucket_leaves_the_rest_of_its_line<S: 
     assert_eq!(q.starts(10).await, [4]);
 }
 
-pub async fn a_paused_lane_takes_in_but_gives_nothing_out<S: Store>(open: Open<S>) {
+pub async fn a_paused_lane_accepts_jobs_but_starts_none<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &plain());
     assert!(q.pause("mail", true).await);
     assert!(q.lane().await.paused);
@@ -116,7 +116,7 @@ pub async fn a_paused_lane_takes_in_but_gives_nothing_out<S: Store>(open: Open<S
     assert_eq!(q.starts(10).await, [2, 1]);
 }
 
-pub async fn a_paused_lane_settles_expires_and_takes_up_as_ever<S: Store>(open: Open<S>) {
+pub async fn a_paused_lane_still_settles_expires_and_takes_up_jobs<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &plain());
     q.accept([job(1), job(2), lasting(secs(5), job(3)), delayed(secs(5), job(4))]).await;
     let grants = q.take(2).await;
@@ -149,7 +149,7 @@ pub async fn an_unknown_lane_cannot_be_paused<S: Store>(open: Open<S>) {
     assert!(!q.pause("nowhere", true).await);
 }
 
-pub async fn what_fits_and_has_not_ended_is_cancelled_by_page<S: Store>(open: Open<S>) {
+pub async fn matching_unfinished_jobs_are_cancelled_by_page<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &plain());
     q.accept((1..=4).map(|number| of("bolt", number))).await;
     q.serve(1).await;

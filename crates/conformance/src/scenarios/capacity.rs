@@ -1,4 +1,4 @@
-//! A full lane: who is evicted and who is refused.
+//! A full lane: which jobs are evicted and which are refused.
 
 use eclusa_core::gate::CallResult;
 use eclusa_core::{Capacity, Chain, DropReason, Enqueued, Level, NewJob, Settled, Spec, Status, Store};
@@ -46,7 +46,7 @@ pub async fn a_new_normal_job_evicts_from_low_only<S: Store>(open: Open<S>) {
     assert_eq!(q.press(job(4)).await, (false, vec![(4, "queue_full")]));
 }
 
-pub async fn evicted_is_the_newest_job_of_the_tenant_with_the_longest_backlog<S: Store>(open: Open<S>) {
+pub async fn the_newest_job_of_the_tenant_with_the_longest_backlog_is_evicted<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &room_for(4));
     q.accept([low_of("flood", 1), low_of("flood", 2), low_of("flood", 3), low_of("small", 4)]).await;
     assert_eq!(q.press(high(5)).await.1, [(3, "preempted")]);
@@ -62,7 +62,7 @@ pub async fn a_job_that_was_tried_is_never_evicted<S: Store>(open: Open<S>) {
     assert_eq!(q.status(1).await, Status::Pending);
 }
 
-pub async fn a_job_that_was_given_back_unsent_counts_as_untried<S: Store>(open: Open<S>) {
+pub async fn a_job_released_unsent_counts_as_untried<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &room_for(1));
     q.accept([low(1)]).await;
     let grant = q.next().await;
@@ -87,7 +87,7 @@ pub async fn running_jobs_take_no_room<S: Store>(open: Open<S>) {
     assert!(!q.press(low(3)).await.0);
 }
 
-pub async fn retries_and_lost_jobs_come_back_into_a_full_lane<S: Store>(open: Open<S>) {
+pub async fn retries_and_lost_jobs_return_to_a_full_lane<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &room_for(2));
     q.accept([low(1), low(2)]).await;
     let grants = q.take(2).await;
@@ -110,7 +110,7 @@ pub async fn bytes_are_bounded_too<S: Store>(open: Open<S>) {
     assert_eq!(q.lane().await.waiting_bytes, 5);
 }
 
-pub async fn one_refused_job_does_not_hinder_the_others_of_its_batch<S: Store>(open: Open<S>) {
+pub async fn a_refused_job_does_not_affect_the_others_of_its_batch<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &room_for(2));
     q.accept([low(1), low(2)]).await;
     assert!(!q.press(low(3)).await.0);
@@ -119,7 +119,9 @@ pub async fn one_refused_job_does_not_hinder_the_others_of_its_batch<S: Store>(o
     assert_eq!(q.starts(10).await, [4, 1]);
 }
 
-pub async fn one_that_waits_for_the_rest_of_its_chain_hides_nobody_from_eviction<S: Store>(open: Open<S>) {
+pub async fn a_job_that_waits_for_the_rest_of_its_chain_protects_nobody_from_eviction<S: Store>(
+    open: Open<S>,
+) {
     let spec = chain(&[("ses", free()), ("smtp", slots(1))], |lane| {
         lane.chain = Chain::new(vec![name("smtp")]).expect("a chain that can be");
         lane.capacity = capacity(2);

@@ -15,7 +15,7 @@ pub async fn a_job_goes_to_the_first_upstream_that_admits_it<S: Store>(open: Ope
     assert_eq!(went, ["a", "b", "c", "c"]);
 }
 
-pub async fn a_failed_call_goes_on_to_the_next_upstream_under_the_same_lease<S: Store>(open: Open<S>) {
+pub async fn a_failed_call_advances_to_the_next_upstream_under_the_same_lease<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &chain(&[("a", slots(1)), ("b", slots(1))], |_| {}));
     q.accept([job(1)]).await;
     let grant = q.next().await;
@@ -28,7 +28,7 @@ pub async fn a_failed_call_goes_on_to_the_next_upstream_under_the_same_lease<S: 
     assert_eq!(q.upstream("b").await.in_flight, 0);
 }
 
-pub async fn going_on_may_be_asked_again_when_the_answer_was_lost<S: Store>(open: Open<S>) {
+pub async fn an_advance_may_be_repeated_when_the_answer_was_lost<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &chain(&[("a", crate::rules::breaker(2, secs(30))), ("b", slots(1))], |_| {}));
     q.accept([job(1)]).await;
     let grant = q.next().await;
@@ -42,7 +42,7 @@ pub async fn going_on_may_be_asked_again_when_the_answer_was_lost<S: Store>(open
     assert_eq!(q.job(1).await.timeline.len(), 5, "accepted, started and failed twice");
 }
 
-pub async fn going_on_does_not_prolong_the_lease<S: Store>(open: Open<S>) {
+pub async fn advancing_does_not_extend_the_lease<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &chain(&[("a", free()), ("b", free())], |_| {}));
     q.accept([job(1)]).await;
     let grant = q.next().await;
@@ -117,7 +117,7 @@ pub async fn a_long_history_says_how_much_it_leaves_out<S: Store>(open: Open<S>)
     assert_eq!(view.lines(), 43);
 }
 
-pub async fn a_settlement_after_exhaustion_tells_the_gates_nothing_twice<S: Store>(open: Open<S>) {
+pub async fn a_settlement_after_exhaustion_reports_nothing_to_the_gates_twice<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &chain(&[("a", crate::rules::breaker(2, secs(30)))], |_| {}));
     q.accept([job(1)]).await;
     let grant = q.next().await;
@@ -127,7 +127,7 @@ pub async fn a_settlement_after_exhaustion_tells_the_gates_nothing_twice<S: Stor
     assert_eq!((view.failures, view.degraded_until), (1, None));
 }
 
-pub async fn a_busy_upstream_is_skipped_when_going_on<S: Store>(open: Open<S>) {
+pub async fn a_busy_upstream_is_skipped_when_advancing<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &chain(&[("a", free()), ("b", slots(1)), ("c", free())], |_| {}));
     q.call("b").await;
     q.accept([job(1)]).await;
@@ -135,9 +135,7 @@ pub async fn a_busy_upstream_is_skipped_when_going_on<S: Store>(open: Open<S>) {
     assert_eq!(q.advance(&grant, CallResult::Failed).await, Advanced::To(name("c")));
 }
 
-pub async fn with_the_rest_busy_a_job_waits_for_it_and_does_not_repeat_the_tried_ones<S: Store>(
-    open: Open<S>,
-) {
+pub async fn a_job_waits_for_busy_upstreams_and_does_not_repeat_the_tried_ones<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &chain(&[("a", slots(1)), ("b", slots(1))], |_| {}));
     let busy = q.call("b").await;
     q.accept([job(1)]).await;
@@ -171,7 +169,7 @@ pub async fn no_call_starts_under_an_expired_lease<S: Store>(open: Open<S>) {
     assert_eq!((&grant.upstream, grant.attempt), (&name("b"), 1), "a was tried");
 }
 
-pub async fn a_job_that_waits_for_the_rest_stands_before_younger_ones<S: Store>(open: Open<S>) {
+pub async fn a_job_that_waits_for_the_rest_is_ahead_of_younger_ones<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &chain(&[("a", slots(1)), ("b", slots(1))], |_| {}));
     let busy = q.call("b").await;
     q.accept([job(1)]).await;
@@ -210,7 +208,7 @@ pub async fn one_busy_chain_does_not_block_another<S: Store>(open: Open<S>) {
     assert_eq!(q.starts(10).await, [3, 4]);
 }
 
-pub async fn a_worker_lost_after_going_on_does_not_make_the_job_repeat_the_first<S: Store>(open: Open<S>) {
+pub async fn a_worker_lost_after_an_advance_does_not_make_the_job_repeat_the_first<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &chain(&[("a", free()), ("b", slots(1))], |_| {}));
     q.accept([job(1)]).await;
     let grant = q.next().await;
@@ -242,7 +240,7 @@ pub async fn a_job_released_after_the_whole_chain_failed_begins_a_new_attempt<S:
     assert_eq!((again.upstream, again.attempt), (name("a"), 2));
 }
 
-pub async fn a_job_released_after_going_on_keeps_what_it_tried<S: Store>(open: Open<S>) {
+pub async fn a_job_released_after_an_advance_keeps_what_it_tried<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &chain(&[("a", free()), ("b", free())], |_| {}));
     q.accept([job(1)]).await;
     let grant = q.next().await;

@@ -29,7 +29,7 @@ pub async fn equal_requests_are_sent_once_and_all_get_the_answer<S: Store>(open:
     assert_eq!((totals.accepted, totals.completed, totals.coalesced), (3, 1, 2));
 }
 
-pub async fn the_line_goes_on_behind_a_job_that_is_set_aside<S: Store>(open: Open<S>) {
+pub async fn the_line_continues_behind_a_job_that_is_set_aside<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &caching(free()));
     q.accept([wants("cpf:1", job(1)), wants("cpf:1", job(2)), wants("cpf:2", job(3)), job(4)]).await;
     assert_eq!(q.starts(10).await, [1, 3, 4]);
@@ -63,7 +63,7 @@ pub async fn success_without_an_answer_answers_nobody_else<S: Store>(open: Open<
     assert_eq!(q.starts(10).await, [2]);
 }
 
-pub async fn an_answer_that_is_not_to_be_cached_is_for_its_job_alone<S: Store>(open: Open<S>) {
+pub async fn an_uncacheable_answer_is_only_for_its_own_job<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &caching(free()));
     q.accept(same(1..=2)).await;
     let (lease, outcome) = (q.next().await.lease, Outcome::DoneUncached);
@@ -76,7 +76,7 @@ pub async fn an_answer_that_is_not_to_be_cached_is_for_its_job_alone<S: Store>(o
     assert!(q.put(wants("cpf:1", job(3))).await.is_accepted());
 }
 
-pub async fn a_job_that_is_awaited_keeps_its_equals_waiting<S: Store>(open: Open<S>) {
+pub async fn an_awaiting_job_keeps_its_equals_waiting<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &caching(free()));
     q.accept(same(1..=2)).await;
     let lease = q.next().await.lease;
@@ -101,7 +101,7 @@ pub async fn more_equals_than_one_verb_answers_are_answered_by_the_next<S: Store
     assert!(swept.ended.iter().all(|ended| ended.end == eclusa_core::End::Served(ServedBy::Coalesced)));
 }
 
-pub async fn what_is_owed_is_given_though_the_answer_is_no_longer_fresh<S: Store>(open: Open<S>) {
+pub async fn equal_jobs_get_the_answer_though_it_is_no_longer_fresh<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &caching(free()));
     q.accept(same(1..=150)).await;
     let lease = q.next().await.lease;
@@ -111,7 +111,7 @@ pub async fn what_is_owed_is_given_though_the_answer_is_no_longer_fresh<S: Store
     assert_eq!((given.grants.len(), given.ended.len()), (0, 49));
 }
 
-pub async fn an_answer_that_had_to_go_before_all_got_it_lets_the_next_go<S: Store>(open: Open<S>) {
+pub async fn an_answer_evicted_before_all_got_it_starts_the_next<S: Store>(open: Open<S>) {
     let one = cache().bounded(1, 1 << 20).expect("more than zero");
     let q = Harness::new(open, &lane(|lane| lane.cache = Some(one)));
     q.accept(same(1..=150).chain([wants("cpf:2", high(200))])).await;
@@ -123,7 +123,7 @@ pub async fn an_answer_that_had_to_go_before_all_got_it_lets_the_next_go<S: Stor
     assert_eq!(q.starts(10).await, [102], "the answer that it was owed made room for another");
 }
 
-pub async fn failure_lets_the_next_go<S: Store>(open: Open<S>) {
+pub async fn a_failure_starts_the_next_equal_job<S: Store>(open: Open<S>) {
     for result in [CallResult::Rejected, CallResult::Failed] {
         let q = Harness::new(open, &caching(free()));
         q.accept(same(1..=3)).await;
@@ -150,7 +150,7 @@ pub async fn the_most_urgent_of_those_set_aside_is_next<S: Store>(open: Open<S>)
     assert_eq!(q.starts(10).await, [5]);
 }
 
-pub async fn a_retried_job_lets_the_next_go_meanwhile<S: Store>(open: Open<S>) {
+pub async fn a_job_that_waits_for_a_retry_lets_the_next_start<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &caching(free()));
     q.accept(same(1..=2)).await;
     let grant = q.next().await;
@@ -163,7 +163,7 @@ pub async fn a_retried_job_lets_the_next_go_meanwhile<S: Store>(open: Open<S>) {
     assert_eq!(ends(&q.answered(second.lease, "700").await.1), [(2, "completed"), (1, "coalesced")]);
 }
 
-pub async fn a_released_lost_or_cancelled_job_lets_the_next_go<S: Store>(open: Open<S>) {
+pub async fn a_released_lost_or_cancelled_job_lets_the_next_start<S: Store>(open: Open<S>) {
     for end in ["released", "lost", "cancelled"] {
         let q = Harness::new(open, &caching(free()));
         q.accept([wants("k", low(1)), wants("k", low(2))]).await;
@@ -179,7 +179,7 @@ pub async fn a_released_lost_or_cancelled_job_lets_the_next_go<S: Store>(open: O
     }
 }
 
-pub async fn one_that_waits_for_the_rest_of_its_chain_lets_the_next_go<S: Store>(open: Open<S>) {
+pub async fn a_job_that_waits_for_the_rest_of_its_chain_lets_the_next_start<S: Store>(open: Open<S>) {
     let spec = chain(&[("ses", free()), ("smtp", slots(1))], |lane| lane.cache = Some(cache()));
     let q = Harness::new(open, &spec);
     q.call("smtp").await;
@@ -190,7 +190,7 @@ pub async fn one_that_waits_for_the_rest_of_its_chain_lets_the_next_go<S: Store>
     assert_eq!(q.starts(10).await, [2]);
 }
 
-pub async fn a_promoted_job_that_goes_lets_the_next_go<S: Store>(open: Open<S>) {
+pub async fn a_promoted_job_that_ends_lets_the_next_start<S: Store>(open: Open<S>) {
     for end in ["cancelled", "expired", "evicted"] {
         let spec = lane(|lane| (lane.cache, lane.capacity) = (Some(cache()), capacity(3)));
         let q = Harness::new(open, &spec);
@@ -233,7 +233,7 @@ pub async fn a_job_set_aside_counts_expires_and_can_be_cancelled_like_any_waitin
     assert_eq!(q.lane().await.queued, [0, 1, 0]);
 }
 
-pub async fn it_says_coalesced_and_where_the_equal_one_is<S: Store>(open: Open<S>) {
+pub async fn why_says_coalesced_and_where_the_equal_job_is<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &caching(free()));
     q.accept(same(1..=1)).await;
     let grant = q.next().await;
@@ -249,7 +249,7 @@ pub async fn it_says_coalesced_and_where_the_equal_one_is<S: Store>(open: Open<S
     assert_eq!(q.reason(3).await, Some(Reason::Coalesced));
 }
 
-pub async fn being_set_aside_takes_nothing_and_is_nobodys_turn<S: Store>(open: Open<S>) {
+pub async fn being_set_aside_takes_nothing_and_uses_no_turn<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &caching(crate::rules::rpm(3)));
     q.accept([wants("k", of("acme", 1))]).await;
     let _leader = q.next().await;
@@ -268,7 +268,7 @@ pub async fn an_expired_equal_is_dropped_and_not_answered<S: Store>(open: Open<S
     assert_eq!(ends(&q.answered(lease, "x").await.1), [(1, "completed"), (2, "ttl_expired")]);
 }
 
-pub async fn an_old_answer_for_one_does_not_answer_its_equals<S: Store>(open: Open<S>) {
+pub async fn a_stale_answer_for_one_job_does_not_answer_its_equals<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &caching(free()));
     q.ask(wants("k", job(1)), "old").await;
     q.pass(secs(60));
@@ -280,7 +280,7 @@ pub async fn an_old_answer_for_one_does_not_answer_its_equals<S: Store>(open: Op
     assert_eq!(ends(&q.answered(grant.lease, "new").await.1), [(3, "completed")]);
 }
 
-pub async fn a_replay_is_sent_whatever_was_answered_to_others<S: Store>(open: Open<S>) {
+pub async fn a_replay_is_sent_even_if_an_answer_is_cached<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &caching(free()));
     q.accept([wants("k", job(1))]).await;
     q.fails(&q.next().await, CallResult::Rejected).await;

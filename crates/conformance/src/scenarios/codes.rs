@@ -1,4 +1,4 @@
-//! What becomes of failures after a retry, by code.
+//! How retries after a failure go, by code.
 
 use eclusa_core::gate::CallResult;
 use eclusa_core::{Advanced, CallFailure, Grant, Outcome, Replayed, Store};
@@ -24,7 +24,7 @@ pub async fn a_code_is_counted_with_what_a_retry_did<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &upstream(free()));
     q.accept([job(1), job(2)]).await;
     retry(&q, &q.next().await, "409").await;
-    // Of the other job: 503 at once and for good.
+    // The other job fails permanently with 503.
     q.dead(&q.next().await).await;
     retry(&q, &q.next().await, "409").await;
     assert_eq!(q.codes(UP).await, told(&[("409", 2, 0, 1), ("503", 1, 0, 0)]));
@@ -32,7 +32,7 @@ pub async fn a_code_is_counted_with_what_a_retry_did<S: Store>(open: Open<S>) {
     assert_eq!(q.codes(UP).await, told(&[("409", 2, 1, 1), ("503", 1, 0, 0)]));
 }
 
-pub async fn another_upstream_cures_no_code<S: Store>(open: Open<S>) {
+pub async fn success_at_another_upstream_does_not_count_for_a_code<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &chain(&[("a", free()), ("b", free())], |_| {}));
     q.accept([job(1), job(2)]).await;
     let grant = q.next().await;

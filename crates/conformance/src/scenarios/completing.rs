@@ -1,4 +1,4 @@
-//! What an upstream tells of a job it works on: by a webhook, or because it was asked.
+//! Results that an upstream reports for a job it works on, by webhook or poll.
 
 use eclusa_core::gate::{CallResult, Reason};
 use eclusa_core::{
@@ -13,7 +13,7 @@ use crate::rules::{
 
 const NEXT: &str = "fal";
 
-/// The upstream has taken the job in and calls it so; it is asked for it where it does not tell.
+/// The upstream accepted the job under this id, and is polled if it reports nothing.
 fn taken_in(external: &str, next: bool) -> Outcome {
     let poll = Some(Polling { after: secs(30), every: secs(10) });
     Outcome::Awaiting { timeout: secs(600), external: Some(external.into()), next, poll }
@@ -24,7 +24,7 @@ async fn submitted<S: Store>(q: &Harness<S>, grant: &Grant, external: &str, next
     assert!(matches!(settled, Settled::Awaiting(_)), "{settled:?}");
 }
 
-/// The upstream has done what the job asked for.
+/// The upstream completed the job.
 fn success(number: u128) -> Completion {
     Completion {
         job: id(number),
@@ -38,13 +38,13 @@ fn success(number: u128) -> Completion {
     }
 }
 
-/// The upstream could not do it, and the lane has no attempt left.
+/// The upstream failed the job, and the lane has no attempt left.
 fn failed(number: u128) -> Completion {
     let outcome = Outcome::Dead(failure("no GPU"));
     Completion { report: CallResult::Failed.into(), outcome, answer: None, ..success(number) }
 }
 
-/// The same, and the job goes on along its chain.
+/// The upstream failed the job, and the job advances along its chain.
 fn failed_for_next(number: u128) -> Completion {
     Completion { next: true, ..failed(number) }
 }
@@ -66,7 +66,7 @@ fn two() -> Spec {
     chain(&[(UP, slots(1)), (NEXT, slots(1))], |_| {})
 }
 
-pub async fn a_job_is_found_by_what_its_upstream_calls_it<S: Store>(open: Open<S>) {
+pub async fn a_job_is_found_by_its_id_at_the_upstream<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &chain(&[(UP, free())], |lane| lane.keep.max = 1));
     q.accept([job(1), job(2)]).await;
     submitted(&q, &q.next().await, "ext-1", false).await;
@@ -80,7 +80,7 @@ pub async fn a_job_is_found_by_what_its_upstream_calls_it<S: Store>(open: Open<S
     assert_eq!(find(&q, "ext-1").await, [], "it is forgotten with the job");
 }
 
-pub async fn what_the_upstream_tells_ends_an_awaiting_job<S: Store>(open: Open<S>) {
+pub async fn a_report_of_the_upstream_ends_an_awaiting_job<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &upstream(slots(1)));
     q.accept([job(1), job(2)]).await;
     submitted(&q, &q.next().await, "ext-1", false).await;
@@ -91,7 +91,7 @@ pub async fn what_the_upstream_tells_ends_an_awaiting_job<S: Store>(open: Open<S
     assert_eq!(q.starts(10).await, [2], "its slot is free");
 }
 
-pub async fn what_is_told_again_or_of_another_changes_nothing<S: Store>(open: Open<S>) {
+pub async fn a_repeated_or_foreign_report_changes_nothing<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &two());
     q.accept([job(1)]).await;
     assert_eq!(q.complete(success(7)).await.0, Completed::Unknown);
@@ -131,7 +131,7 @@ pub async fn one_message_counts_once_also_for_a_later_attempt<S: Store>(open: Op
     assert_eq!(q.complete(done).await.0, Completed::Settled(Settled::Ended(Status::Completed)));
 }
 
-pub async fn what_is_told_before_the_submits_answer_counts_with_it<S: Store>(open: Open<S>) {
+pub async fn a_report_before_the_submits_answer_counts_with_it<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &upstream(slots(1)));
     q.accept([job(1), job(2)]).await;
     let grant = q.next().await;
@@ -145,7 +145,7 @@ pub async fn what_is_told_before_the_submits_answer_counts_with_it<S: Store>(ope
     assert_eq!(q.starts(10).await, [2]);
 }
 
-pub async fn what_was_told_of_an_older_submit_does_not_count_for_a_new_one<S: Store>(open: Open<S>) {
+pub async fn a_report_about_an_older_submit_does_not_count_for_a_new_one<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &upstream(free()));
     q.accept([job(1)]).await;
     let grant = q.next().await;
@@ -156,7 +156,7 @@ pub async fn what_was_told_of_an_older_submit_does_not_count_for_a_new_one<S: St
     assert_eq!(q.status(1).await, Status::Completed);
 }
 
-pub async fn what_was_told_counts_also_where_the_submits_answer_was_lost<S: Store>(open: Open<S>) {
+pub async fn a_report_counts_even_if_the_submits_answer_was_lost<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &two());
     q.accept([job(1), job(2), job(3)]).await;
     let grant = q.next().await;
@@ -178,7 +178,7 @@ pub async fn what_was_told_counts_also_where_the_submits_answer_was_lost<S: Stor
     assert_eq!(q.status(3).await, Status::Cancelled);
 }
 
-pub async fn a_failure_goes_on_along_the_chain<S: Store>(open: Open<S>) {
+pub async fn a_reported_failure_advances_along_the_chain<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &two());
     q.accept([job(1)]).await;
     submitted(&q, &q.next().await, "ext-1", true).await;
@@ -193,7 +193,7 @@ pub async fn a_failure_goes_on_along_the_chain<S: Store>(open: Open<S>) {
     assert_eq!(ends(&ended), [(1, "dead")]);
 }
 
-pub async fn a_failure_told_to_nobody_but_the_store_goes_on_along_the_chain<S: Store>(open: Open<S>) {
+pub async fn a_failure_reported_only_to_the_store_advances_along_the_chain<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &two());
     q.accept([job(1)]).await;
     let _vanishes = q.next().await;
@@ -204,7 +204,7 @@ pub async fn a_failure_told_to_nobody_but_the_store_goes_on_along_the_chain<S: S
     assert_eq!((grant.upstream.as_str(), grant.attempt), (NEXT, 1));
 }
 
-pub async fn an_expired_job_does_not_go_on_along_the_chain<S: Store>(open: Open<S>) {
+pub async fn an_expired_job_does_not_advance_along_the_chain<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &two());
     q.accept([lasting(secs(5), job(1))]).await;
     submitted(&q, &q.next().await, "ext-1", true).await;
@@ -212,7 +212,7 @@ pub async fn an_expired_job_does_not_go_on_along_the_chain<S: Store>(open: Open<
     assert_eq!(q.complete(failed_for_next(1)).await.0, Completed::Settled(Settled::Ended(Status::Failed)));
 }
 
-pub async fn a_timeout_goes_on_along_the_chain<S: Store>(open: Open<S>) {
+pub async fn a_timeout_advances_along_the_chain<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &two());
     q.accept([job(1)]).await;
     submitted(&q, &q.next().await, "ext-1", true).await;
@@ -224,7 +224,7 @@ pub async fn a_timeout_goes_on_along_the_chain<S: Store>(open: Open<S>) {
     assert!(last.reason.as_str().contains("report back"));
 }
 
-pub async fn only_what_the_upstream_tells_resets_its_errors<S: Store>(open: Open<S>) {
+pub async fn only_a_report_of_the_upstream_resets_its_errors<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &upstream(cooldown()));
     q.accept([job(1), job(2)]).await;
     q.call_ends(UP, CallResult::Failed).await;
@@ -241,7 +241,7 @@ pub async fn only_what_the_upstream_tells_resets_its_errors<S: Store>(open: Open
     assert_eq!(errors().await, 0);
 }
 
-pub async fn a_submit_stays_the_probe_until_the_upstream_tells<S: Store>(open: Open<S>) {
+pub async fn a_submit_stays_the_probe_until_the_upstream_reports<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &upstream(breaker(1, secs(30))));
     q.accept([job(1), job(2)]).await;
     q.call_ends(UP, CallResult::Failed).await;
@@ -254,7 +254,7 @@ pub async fn a_submit_stays_the_probe_until_the_upstream_tells<S: Store>(open: O
     assert_eq!(q.starts(10).await, [2]);
 }
 
-pub async fn a_cancelled_jobs_slot_comes_free_when_the_upstream_tells<S: Store>(open: Open<S>) {
+pub async fn a_cancelled_jobs_slot_comes_free_when_the_upstream_reports<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &upstream(slots(1)));
     q.accept([job(1), job(2)]).await;
     submitted(&q, &q.next().await, "ext-1", false).await;
@@ -267,7 +267,7 @@ pub async fn a_cancelled_jobs_slot_comes_free_when_the_upstream_tells<S: Store>(
     assert_eq!(q.starts(10).await, [2]);
 }
 
-pub async fn an_upstream_that_does_not_tell_is_asked_by_one_at_a_time<S: Store>(open: Open<S>) {
+pub async fn a_silent_upstream_is_polled_by_one_process_at_a_time<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &upstream(free()));
     q.accept([job(1), job(2)]).await;
     submitted(&q, &q.next().await, "ext-1", false).await;

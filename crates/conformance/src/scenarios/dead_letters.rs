@@ -1,4 +1,4 @@
-//! Jobs that failed for good.
+//! Jobs that failed permanently.
 
 use eclusa_core::gate::CallResult;
 use eclusa_core::{
@@ -57,7 +57,7 @@ pub async fn a_lane_without_dead_letters_keeps_none<S: Store>(open: Open<S>) {
     assert_eq!(q.status(1).await, Status::Failed);
 }
 
-pub async fn a_dead_letter_goes_when_its_time_is_over<S: Store>(open: Open<S>) {
+pub async fn a_dead_letter_is_removed_when_it_expires<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &keeping(60, 10));
     bury(&q, [1]).await;
     q.pass(secs(30));
@@ -70,7 +70,7 @@ pub async fn a_dead_letter_goes_when_its_time_is_over<S: Store>(open: Open<S>) {
     assert_eq!(q.lane().await.totals.dead_trimmed, 0);
 }
 
-pub async fn the_oldest_letters_over_the_cap_go_and_are_counted<S: Store>(open: Open<S>) {
+pub async fn the_oldest_letters_over_the_cap_are_removed_and_counted<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &keeping(3_600, 2));
     bury(&q, [1, 2, 3, 4]).await;
     assert_eq!(q.sweep().await.dead_letters.len(), 2);
@@ -102,7 +102,7 @@ pub async fn a_letter_stays_until_its_replay_succeeds<S: Store>(open: Open<S>) {
     assert_eq!(q.letters().await, []);
 }
 
-pub async fn a_replay_that_fails_leaves_one_letter_which_knows<S: Store>(open: Open<S>) {
+pub async fn a_failed_replay_leaves_one_letter_with_the_new_failure<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &plain());
     bury(&q, [1]).await;
     q.replay(1, 101).await;
@@ -114,7 +114,7 @@ pub async fn a_replay_that_fails_leaves_one_letter_which_knows<S: Store>(open: O
     assert_eq!(q.replay(1, 102).await, Replayed::As(id(102), vec![]), "it can be replayed again");
 }
 
-pub async fn a_replay_under_way_is_not_doubled<S: Store>(open: Open<S>) {
+pub async fn a_running_replay_is_not_started_twice<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &plain());
     bury(&q, [1]).await;
     q.replay(1, 101).await;
@@ -185,7 +185,7 @@ pub async fn a_letter_discarded_during_its_replay_does_not_come_back_unless_that
     assert_eq!(q.letters().await, [101], "the failure is not lost");
 }
 
-pub async fn a_letter_outlives_the_memory_of_its_job<S: Store>(open: Open<S>) {
+pub async fn a_letter_outlives_its_job<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &lane(|lane| lane.keep.max = 0));
     bury(&q, [1]).await;
     assert_eq!(q.find(1).await, None);
@@ -208,7 +208,7 @@ pub async fn a_replay_does_not_bring_back_the_old_rule_of_a_bucket<S: Store>(ope
     assert_eq!(q.starts(10).await, [], "the narrow rule is in force");
 }
 
-pub async fn a_letter_is_there_though_its_bucket_has_become_too_small<S: Store>(open: Open<S>) {
+pub async fn a_letter_remains_though_its_bucket_has_become_too_small<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &upstream(crate::rules::free()));
     q.accept([holding(hold(UP, "cpf:1", bucket(5, 1, secs(1)), 3), job(1))]).await;
     let grant = q.next().await;

@@ -8,7 +8,7 @@ use crate::rules::{
     LANE, UP, breaker, bucket, chain, free, hold, job, name, one_per, rate, rpm, secs, slots,
 };
 
-/// A lane with these gates to one upstream that limits nothing.
+/// A lane with these gates to one upstream without limits.
 fn gated(gates: GateSpecs) -> Spec {
     chain(&[(UP, free())], |lane| lane.gates = gates)
 }
@@ -50,9 +50,7 @@ pub async fn a_call_counts_in_the_window_of_its_lane<S: Store>(open: Open<S>) {
     granted(&q).await;
 }
 
-pub async fn a_call_that_nobody_will_tell_of_waits_until_others_have_closed_the_breaker<S: Store>(
-    open: Open<S>,
-) {
+pub async fn an_unreported_call_waits_until_others_have_closed_the_breaker<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &chain(&[(UP, breaker(1, secs(30)))], |_| {}));
     let healthy = q.now() + secs(30) + HEALTHY_AFTER;
     q.record(UP, CallResult::Failed).await;
@@ -68,7 +66,7 @@ pub async fn a_call_that_nobody_will_tell_of_waits_until_others_have_closed_the_
     assert!(matches!(q.admit_untold(LANE).await, Admission::Granted { .. }));
 }
 
-pub async fn a_call_takes_from_the_bucket_of_its_lane_and_gives_back_what_it_did_not_send<S: Store>(
+pub async fn a_call_takes_from_the_bucket_of_its_lane_and_returns_the_token_if_unsent<S: Store>(
     open: Open<S>,
 ) {
     let q = Harness::new(open, &gated(one_per(secs(10))));
@@ -80,7 +78,7 @@ pub async fn a_call_takes_from_the_bucket_of_its_lane_and_gives_back_what_it_did
     assert_eq!(denied(&q).await.1.at, q.now() + secs(10), "what was sent is spent");
 }
 
-/// Nothing was sent, so nothing is spent; but the upstream is not well.
+/// Nothing was sent, so nothing is spent; but it counts as a failure of the upstream.
 pub async fn a_call_that_found_no_connection_is_a_failure_and_spends_nothing<S: Store>(open: Open<S>) {
     let once = || {
         let mut gates = one_per(secs(10));
@@ -141,7 +139,7 @@ pub async fn a_call_may_name_its_own_chain<S: Store>(open: Open<S>) {
     assert_eq!(q.upstream("ses").await.in_flight, 0);
 }
 
-pub async fn when_all_deny_the_one_that_opens_first_is_told<S: Store>(open: Open<S>) {
+pub async fn when_all_deny_the_one_that_opens_first_is_named<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &two(one_per(secs(60)), one_per(secs(20))));
     granted(&q).await;
     granted(&q).await;
@@ -206,12 +204,12 @@ pub async fn a_paused_lane_denies_calls<S: Store>(open: Open<S>) {
     granted(&q).await;
 }
 
-pub async fn a_call_in_an_unknown_lane_is_told_so<S: Store>(open: Open<S>) {
+pub async fn a_call_in_an_unknown_lane_is_refused<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &gated(free()));
     assert_eq!(q.admit_to("nowhere", &[]).await, Admission::UnknownLane);
 }
 
-pub async fn a_call_that_nobody_will_tell_of_takes_tokens_and_holds_nothing<S: Store>(open: Open<S>) {
+pub async fn an_unreported_call_takes_tokens_and_holds_nothing<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &chain(&[(UP, slots(1))], |lane| lane.gates = rpm(2)));
     for _ in 0..2 {
         let Admission::Granted { lease, .. } = q.admit_untold(LANE).await else { panic!("not granted") };
@@ -222,8 +220,8 @@ pub async fn a_call_that_nobody_will_tell_of_takes_tokens_and_holds_nothing<S: S
     assert_eq!((denial.reason, denial.at), (Reason::Window, q.now() + secs(60)));
 }
 
-/// For the lane a call that goes along the chain is one call: it takes no second token, place or slot there.
-pub async fn a_call_that_goes_on_along_the_chain_passes_its_lane_once<S: Store>(open: Open<S>) {
+/// For the lane, a call that advances along the chain is one call: it takes no second token, place or slot there.
+pub async fn a_call_that_advances_along_the_chain_passes_its_lane_once<S: Store>(open: Open<S>) {
     let spec = chain(&[("ses", rpm(9)), ("smtp", one_per(secs(60)))], |lane| {
         lane.gates = rpm(1).with_slots("concurrency", 1).expect("more than zero");
         lane.gates.bucket = one_per(secs(60)).bucket;
@@ -240,7 +238,7 @@ pub async fn a_call_that_goes_on_along_the_chain_passes_its_lane_once<S: Store>(
     q.settle(lease, CallResult::NotSent, Outcome::Release).await;
     assert_eq!(denied(&q).await.1.at, q.now() + secs(60), "the first was sent, so that its token is spent");
     q.pass(secs(60));
-    // What was not sent at all gives the token back, also if it went on.
+    // A call that was never sent returns the token, even if it advanced.
     let (first, _) = granted(&q).await;
     let unsent = Some((first, CallResult::Unreachable.into()));
     let Admission::Granted { lease, .. } = q.go_on(LANE, &["smtp"], unsent).await else { panic!("denied") };

@@ -1,4 +1,4 @@
-//! Every verb lists the jobs that ended by it, once and in order.
+//! Every verb lists the jobs it ended, once and in order.
 
 use eclusa_core::gate::CallResult;
 use eclusa_core::retry::{OnAmbiguous, RetryPolicy};
@@ -12,7 +12,7 @@ fn sends_once() -> eclusa_core::Spec {
     lane(|lane| lane.retry = RetryPolicy::default().on_ambiguous(OnAmbiguous::Stop))
 }
 
-pub async fn an_end_says_whose_job_it_was_and_how_it_went<S: Store>(open: Open<S>) {
+pub async fn an_end_names_the_tenant_and_the_result<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &plain());
     q.accept([high(1)]).await;
     let came = q.now();
@@ -80,7 +80,7 @@ pub async fn an_admission_lists_lost_jobs<S: Store>(open: Open<S>) {
     assert_eq!(ends(&q.admit_fully(None, &[UP], Vec::new()).await.ended), [(1, "dead")]);
 }
 
-pub async fn a_cancellation_tells_the_end<S: Store>(open: Open<S>) {
+pub async fn a_cancellation_reports_the_end<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &plain());
     q.accept([job(1)]).await;
     q.next().await;
@@ -101,7 +101,7 @@ pub async fn a_replay_that_fails_again_writes_no_second_letter<S: Store>(open: O
     assert_eq!(q.letters().await, [1]);
 }
 
-pub async fn the_answer_of_a_job_that_failed_is_kept<S: Store>(open: Open<S>) {
+pub async fn the_answer_of_a_failed_job_is_kept<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &plain());
     q.accept([job(1), job(2), lasting(secs(5), job(3))]).await;
     let why = || failure("refused");

@@ -31,7 +31,7 @@ pub async fn a_flood_does_not_delay_a_small_tenant_beyond_one_batch<S: Store>(op
     assert!(q.serve(4).await.contains(&1));
 }
 
-pub async fn a_tenant_alone_is_not_held_to_its_batch<S: Store>(open: Open<S>) {
+pub async fn a_single_tenant_is_not_limited_to_its_batch<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &plain());
     q.accept(jobs("a", 100, 10)).await;
     assert_eq!(q.starts(10).await.len(), 10);
@@ -61,7 +61,7 @@ pub async fn without_fairness_a_level_is_one_fifo<S: Store>(open: Open<S>) {
     assert_eq!(q.starts(20).await, [99, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
 }
 
-pub async fn without_fairness_tenants_are_still_told_apart<S: Store>(open: Open<S>) {
+pub async fn without_fairness_tenants_are_still_counted_separately<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &one_fifo());
     q.accept([of("a", 1), of("b", 2), of("a", 3)]).await;
     let tenants: Vec<_> = q.take(10).await.iter().map(|grant| grant.tenant.to_string()).collect();
@@ -137,7 +137,7 @@ pub async fn a_tenant_that_was_never_served_counts_four_rounds<S: Store>(open: O
     assert_eq!((view.total_processed, view.last_processed, view.consecutive_batch), (0, None, 0));
 }
 
-pub async fn the_view_counts_jobs_in_a_row_and_in_all<S: Store>(open: Open<S>) {
+pub async fn the_view_counts_jobs_in_a_row_and_in_total<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &plain());
     q.accept(jobs("a", 1, 2).chain(jobs("b", 10, 2))).await;
     q.serve(2).await;

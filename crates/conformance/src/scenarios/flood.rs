@@ -1,4 +1,4 @@
-//! One tenant floods a lane that twenty small ones use. The bound of fairness is checked at every start.
+//! One tenant floods a lane that twenty small tenants use. The fairness bound is checked at every start.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ struct Watch {
 #[derive(Default)]
 struct Seen {
     waiting: u32,
-    /// Jobs of others started since it began to wait or was last served.
+    /// Jobs of other tenants started since it began to wait or was last served.
     passed: u32,
 }
 
@@ -62,14 +62,14 @@ impl Watch {
     }
 }
 
-/// One that floods, and then twenty with two jobs each.
+/// One tenant that floods, then twenty with two jobs each.
 fn all() -> Vec<NewJob> {
     let small =
         (0..SMALL).flat_map(|n| [2 * n, 2 * n + 1].map(|job| of(&format!("small-{n:02}"), 1_000 + job)));
     (0..80).map(|n| of("flood", n)).chain(small).collect()
 }
 
-/// Serves until nobody waits; `fails` says for each start whether it is tried again a second later.
+/// Serves until nobody waits; `fails` says for each start whether it is retried a second later.
 async fn serve<S: Store>(q: &Harness<S>, watch: &mut Watch, fails: impl Fn(&Grant) -> bool) {
     let mut backing_off: Vec<String> = Vec::new();
     while !watch.is_done() || !backing_off.is_empty() {
@@ -115,7 +115,7 @@ pub async fn retries_that_return_are_within_the_bound<S: Store>(open: Open<S>) {
     flood(open, weights(3, &[]), |grant| grant.attempt == 1 && grant.job.0.is_multiple_of(3)).await;
 }
 
-pub async fn a_blocked_tenant_holds_nobody_up_and_is_served_within_the_bound_later<S: Store>(open: Open<S>) {
+pub async fn a_blocked_tenant_delays_nobody_and_is_served_within_the_bound_later<S: Store>(open: Open<S>) {
     let rule = weights(3, &[]);
     let rules = chain(&[("full", slots(1)), ("free", free())], |lane| lane.fairness = Some(rule.clone()));
     let q = Harness::new(open, &rules);

@@ -1,4 +1,4 @@
-//! Whatever says "not now": windows, buckets, slots, pace, and the upstream's own word.
+//! Everything that says "not now": windows, buckets, slots, pace, and Retry-After.
 
 use eclusa_core::gate::{CallResult, Reason};
 use eclusa_core::{Denied, Outcome, Report, Settled, Store};
@@ -26,7 +26,7 @@ pub async fn no_sixty_seconds_see_more_starts_than_the_window_allows<S: Store>(o
     }
 }
 
-pub async fn a_dispatch_says_which_gate_held_the_lane_back<S: Store>(open: Open<S>) {
+pub async fn a_dispatch_says_which_gate_blocks_the_lane<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &upstream(rpm(2)));
     assert_eq!(q.dispatch(10).await.denied, None, "nobody waits");
     q.accept((1..=3).map(job)).await;
@@ -37,7 +37,7 @@ pub async fn a_dispatch_says_which_gate_held_the_lane_back<S: Store>(open: Open<
     assert_eq!(q.dispatch(10).await.denied, None, "the last one starts");
 }
 
-pub async fn a_dispatch_that_the_lanes_own_gate_held_back_names_no_upstream<S: Store>(open: Open<S>) {
+pub async fn a_dispatch_blocked_by_the_lanes_own_gate_names_no_upstream<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &lane(|lane| lane.gates = rpm(1)));
     q.accept([job(1), job(2)]).await;
     assert_eq!(q.serve(1).await, [1]);
@@ -89,7 +89,7 @@ pub async fn the_place_of_a_vanished_worker_comes_free_sixty_seconds_after_its_l
     }
 }
 
-pub async fn a_failed_call_holds_its_place_and_going_on_takes_none_of_the_lane<S: Store>(open: Open<S>) {
+pub async fn a_failed_call_holds_its_place_and_advancing_takes_none_of_the_lane<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &chain(&[("a", rpm(1)), ("b", free())], |lane| lane.gates = rpm(2)));
     q.accept((1..=3).map(job)).await;
     let grant = q.next().await;
@@ -117,7 +117,7 @@ pub async fn fifteen_calls_at_ten_per_second_and_burst_ten_let_ten_pass<S: Store
     assert_eq!(q.starts(15).await, [12, 13, 14, 15]);
 }
 
-pub async fn a_bucket_keeps_fractions_however_often_it_is_looked_at<S: Store>(open: Open<S>) {
+pub async fn a_bucket_keeps_fractions_however_often_it_is_read<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &upstream(gates(free(), |gates| gates.bucket = Some(bucket(2, 3, secs(10))))));
     q.accept((1..=20).map(job)).await;
     let mut started = q.starts(10).await.len();
@@ -128,7 +128,7 @@ pub async fn a_bucket_keeps_fractions_however_often_it_is_looked_at<S: Store>(op
     assert_eq!(started, 2 + 9, "thirty seconds bring nine tokens");
 }
 
-pub async fn a_clock_that_steps_back_mints_no_tokens<S: Store>(open: Open<S>) {
+pub async fn a_clock_that_steps_back_adds_no_tokens<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &upstream(rate(1, 2)));
     q.accept((1..=9).map(job)).await;
     assert_eq!(q.starts(10).await, [1, 2]);
@@ -160,7 +160,7 @@ pub async fn a_call_whose_worker_vanished_stays_spent<S: Store>(open: Open<S>) {
     assert_eq!(q.starts(10).await, [1]);
 }
 
-pub async fn slots_bound_the_calls_under_way<S: Store>(open: Open<S>) {
+pub async fn slots_bound_the_running_calls<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &upstream(slots(2)));
     q.accept((1..=5).map(job)).await;
     let grants = q.take(10).await;
@@ -218,7 +218,7 @@ pub async fn pace_stays_within_its_bounds<S: Store>(open: Open<S>) {
     assert_eq!(q.denial(UP).await.at, at + secs(60));
 }
 
-/// A call that took 100 ms and ended so; the next may start at once.
+/// A call that took 100 ms and ended with this result; the next may start at once.
 async fn paced<S: Store>(q: &Harness<S>, result: CallResult) {
     let lease = q.call(UP).await;
     let took = Some(millis(100));
@@ -243,7 +243,7 @@ pub async fn an_adaptive_pace_grows_while_it_is_used_and_keeps_what_it_learned<S
     assert_eq!(rate_of(&q).await, learned.rate_micro, "unused, it does not grow");
 }
 
-pub async fn an_adaptive_pace_takes_one_burst_of_refusals_for_one_signal<S: Store>(open: Open<S>) {
+pub async fn an_adaptive_pace_treats_a_burst_of_refusals_as_one_signal<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &upstream(adaptive(millis(50))));
     let mut leases = Vec::new();
     for _ in 0..5 {
@@ -260,7 +260,7 @@ pub async fn an_adaptive_pace_takes_one_burst_of_refusals_for_one_signal<S: Stor
     assert_eq!(rate_of(&q).await, 11_900_000, "it was still too much");
 }
 
-pub async fn a_retry_after_closes_the_upstream_for_everybody<S: Store>(open: Open<S>) {
+pub async fn a_retry_after_closes_the_upstream_for_all_callers<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &upstream(free()));
     q.accept([job(1), job(2)]).await;
     let grant = q.next().await;
@@ -322,7 +322,7 @@ pub async fn a_denial_names_the_gate_that_opens_last<S: Store>(open: Open<S>) {
     );
 }
 
-pub async fn a_lane_has_a_window_of_its_own<S: Store>(open: Open<S>) {
+pub async fn a_lane_has_its_own_window<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &lane(|lane| lane.gates = rpm(2)));
     q.accept((1..=3).map(job)).await;
     let answer = q.dispatch(10).await;
@@ -334,7 +334,7 @@ pub async fn a_lane_has_a_window_of_its_own<S: Store>(open: Open<S>) {
     assert_eq!(q.starts(10).await, [1, 2], "their leases ended meanwhile");
 }
 
-pub async fn a_lane_has_a_rate_of_its_own<S: Store>(open: Open<S>) {
+pub async fn a_lane_has_its_own_rate<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &lane(|lane| lane.gates = rate(1, 2)));
     q.accept((1..=4).map(job)).await;
     assert_eq!(q.starts(10).await, [1, 2]);
@@ -350,7 +350,7 @@ pub async fn a_job_that_was_not_sent_gives_the_lanes_token_back<S: Store>(open: 
     assert_eq!(q.starts(10).await, [1]);
 }
 
-pub async fn a_lane_has_a_concurrency_of_its_own<S: Store>(open: Open<S>) {
+pub async fn a_lane_has_its_own_concurrency<S: Store>(open: Open<S>) {
     let two = free().with_slots("concurrency", 2).expect("more than zero");
     let q = Harness::new(open, &chain(&[("a", free()), ("b", free())], |lane| lane.gates = two));
     q.accept([via(&["a"], job(1)), via(&["b"], job(2)), via(&["a"], job(3)), via(&["b"], job(4))]).await;
@@ -363,7 +363,7 @@ pub async fn a_lane_has_a_concurrency_of_its_own<S: Store>(open: Open<S>) {
     assert_eq!(q.starts(10).await, [2, 3], "lost workers leak no slot of the lane");
 }
 
-pub async fn going_on_along_the_chain_keeps_one_slot_of_the_lane<S: Store>(open: Open<S>) {
+pub async fn advancing_along_the_chain_keeps_one_slot_of_the_lane<S: Store>(open: Open<S>) {
     let one = free().with_slots("concurrency", 1).expect("more than zero");
     let q = Harness::new(open, &chain(&[("a", free()), ("b", slots(1))], |lane| lane.gates = one));
     q.accept([job(1), job(2)]).await;

@@ -92,7 +92,7 @@ pub async fn a_probe_that_was_not_sent_leaves_its_place_to_another<S: Store>(ope
     assert_eq!(q.denial(UP).await.reason, Reason::CircuitOpen);
 }
 
-pub async fn a_dead_probe_does_not_keep_the_breaker_half_open_for_ever<S: Store>(open: Open<S>) {
+pub async fn a_dead_probe_does_not_keep_the_breaker_half_open_forever<S: Store>(open: Open<S>) {
     let q = half_open(open).await;
     q.call(UP).await;
     q.pass(millis(9_999));
@@ -145,7 +145,7 @@ pub async fn an_open_breaker_sends_jobs_down_the_chain<S: Store>(open: Open<S>) 
     assert_eq!(q.next().await.upstream, name("b"));
 }
 
-pub async fn a_reset_closes_the_breaker_and_ends_rests_and_closures<S: Store>(open: Open<S>) {
+pub async fn a_reset_closes_the_breaker_and_ends_cooldown_and_retry_after<S: Store>(open: Open<S>) {
     let rules = gates(breaker(1, secs(30)), |gates| gates.cooldown = cooldown().cooldown);
     let q = Harness::new(open, &upstream(rules));
     let late = q.call(UP).await;
@@ -192,7 +192,7 @@ pub async fn a_breaker_that_is_open_or_closed_does_not_recover<S: Store>(open: O
     assert_eq!(q.denial(UP).await.reason, Reason::CircuitOpen);
 }
 
-pub async fn a_breaker_that_nobody_probes_is_healthy_after_five_minutes<S: Store>(open: Open<S>) {
+pub async fn a_breaker_without_probes_is_healthy_after_five_minutes<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &upstream(breaker(2, secs(30))));
     q.record(UP, CallResult::Failed).await;
     q.record(UP, CallResult::Failed).await;
@@ -222,7 +222,7 @@ pub async fn callers_without_a_lease_share_the_breaker<S: Store>(open: Open<S>) 
     assert_eq!(q.record("nobody", CallResult::Success).await, None);
 }
 
-pub async fn a_lost_worker_is_no_failure_of_the_upstream<S: Store>(open: Open<S>) {
+pub async fn a_lost_worker_does_not_count_as_a_failure_of_the_upstream<S: Store>(open: Open<S>) {
     let q = Harness::new(
         open,
         &upstream(gates(breaker(1, secs(30)), |gates| gates.cooldown = cooldown().cooldown)),
@@ -233,7 +233,7 @@ pub async fn a_lost_worker_is_no_failure_of_the_upstream<S: Store>(open: Open<S>
     assert_eq!(q.starts(10).await, [1]);
 }
 
-pub async fn errors_in_a_row_climb_the_ladder_of_rests<S: Store>(open: Open<S>) {
+pub async fn consecutive_errors_lengthen_the_cooldown<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &upstream(cooldown()));
     let mut rests = Vec::new();
     for error in [CallResult::Failed, CallResult::TimedOut, CallResult::Throttled].into_iter().cycle().take(6)
@@ -248,7 +248,7 @@ pub async fn errors_in_a_row_climb_the_ladder_of_rests<S: Store>(open: Open<S>) 
     assert_eq!(rests, [10, 30, 60, 120, 120, 120]);
 }
 
-pub async fn a_success_sends_the_ladder_back_to_its_foot<S: Store>(open: Open<S>) {
+pub async fn a_success_resets_the_cooldown<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &upstream(cooldown()));
     q.call_ends(UP, CallResult::Failed).await;
     q.pass(secs(10));

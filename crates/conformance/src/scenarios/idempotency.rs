@@ -1,4 +1,4 @@
-//! The same thing twice is one job.
+//! Repeated requests are one job.
 
 use eclusa_core::{Enqueued, NewJob, Status, Store};
 
@@ -24,7 +24,7 @@ pub async fn the_same_id_is_the_same_job<S: Store>(open: Open<S>) {
     assert_eq!(q.lane().await.totals.accepted, 1);
 }
 
-pub async fn the_same_key_and_payload_give_the_first_job_back<S: Store>(open: Open<S>) {
+pub async fn the_same_key_and_payload_return_the_first_job<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &plain());
     q.accept([keyed("order-7", job(1))]).await;
     assert_eq!(q.put(keyed("order-7", twin(2))).await, Enqueued::Existing(id(1)));
@@ -39,7 +39,7 @@ pub async fn the_same_key_with_another_payload_is_a_conflict<S: Store>(open: Ope
     assert_eq!(q.starts(10).await, [1]);
 }
 
-pub async fn a_fingerprint_tells_requests_apart_instead_of_the_payload<S: Store>(open: Open<S>) {
+pub async fn a_fingerprint_distinguishes_requests_instead_of_the_payload<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &plain());
     let printed = |print, job| keyed("order-7", NewJob { fingerprint: Some(print), ..job });
     q.accept([printed(7, job(1))]).await;
@@ -53,7 +53,7 @@ pub async fn another_key_is_another_job<S: Store>(open: Open<S>) {
     assert_eq!(q.starts(10).await, [1, 2, 3]);
 }
 
-pub async fn a_key_lasts_a_day_though_its_job_is_forgotten<S: Store>(open: Open<S>) {
+pub async fn a_key_lasts_a_day_though_its_job_is_removed<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &lane(|lane| lane.keep.max = 0));
     q.accept([keyed("order-7", job(1))]).await;
     q.serve(1).await;

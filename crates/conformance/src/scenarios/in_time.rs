@@ -1,4 +1,4 @@
-//! Lanes that refuse what cannot start before it expires.
+//! Lanes that refuse jobs that cannot start before they expire.
 
 use eclusa_core::gate::CallResult;
 use eclusa_core::{Enqueued, NewJob, Spec, Store};
@@ -6,7 +6,7 @@ use eclusa_core::{Enqueued, NewJob, Spec, Store};
 use crate::harness::{Harness, Open, ends};
 use crate::rules::{breaker, chain, delayed, high, job, lasting, rate, rpm, secs, slots};
 
-/// A lane that takes in only what can be in time, to upstreams with these gates.
+/// A lane with `admit = "in_time"`, to upstreams with these gates.
 fn in_time(upstreams: &[(&str, eclusa_core::gate::GateSpecs)]) -> Spec {
     chain(upstreams, |lane| {
         lane.in_time = true;
@@ -40,14 +40,14 @@ pub async fn a_job_that_cannot_start_before_it_expires_is_refused<S: Store>(open
     assert_eq!(q.lane().await.totals.refused, 1);
 }
 
-pub async fn what_is_urgent_is_in_time_where_the_rest_is_not<S: Store>(open: Open<S>) {
+pub async fn an_urgent_job_is_in_time_where_others_are_not<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &in_time(&[("a", rate(1, 1))]));
     q.accept((1..=11).map(job)).await;
     late(&q, job(12)).await;
     q.accept([high(13)]).await;
 }
 
-pub async fn the_refusal_is_told_as_an_end<S: Store>(open: Open<S>) {
+pub async fn the_refusal_is_reported_as_an_end<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &in_time(&[("a", rpm(1))]));
     q.accept([job(1)]).await;
     let answer = q.enqueue(vec![job(2)]).await;
@@ -86,7 +86,7 @@ pub async fn another_upstream_of_the_chain_makes_it_in_time<S: Store>(open: Open
     late(&q, job(12)).await;
 }
 
-pub async fn a_job_that_is_held_back_beyond_its_ttl_is_refused<S: Store>(open: Open<S>) {
+pub async fn a_job_delayed_beyond_its_ttl_is_refused<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &in_time(&[("a", slots(1))]));
     assert_eq!(late(&q, delayed(secs(15), job(1))).await, 5_000);
     q.accept([delayed(secs(5), job(1))]).await;

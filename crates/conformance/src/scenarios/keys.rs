@@ -1,4 +1,4 @@
-//! Upstreams with several keys, each with limits of its own.
+//! Upstreams with several keys, each with its own limits.
 
 use eclusa_core::gate::{CallResult, GateSpecs, Reason};
 use eclusa_core::{Admission, Advanced, Outcome, Settled, Settlement, Spec, Status, Store, UpstreamSpec};
@@ -22,7 +22,7 @@ async fn starts<S: Store>(q: &Harness<S>, max: usize) -> Vec<String> {
     q.take(max).await.iter().map(|grant| grant.upstream.to_string()).collect()
 }
 
-pub async fn the_key_with_the_fewest_calls_is_taken_and_of_equals_the_first<S: Store>(open: Open<S>) {
+pub async fn the_key_with_the_fewest_calls_is_used_and_the_first_of_equal_ones<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &keyed(free(), &[("b", slots(2)), ("a", slots(3))]));
     q.accept((1..=7).map(job)).await;
     let grants = q.take(6).await;
@@ -48,7 +48,7 @@ pub async fn a_job_knows_the_upstream_and_not_the_key<S: Store>(open: Open<S>) {
     assert_eq!(q.dead(&grant).await, Settled::Ended(Status::Failed));
 }
 
-pub async fn going_on_to_an_upstream_with_keys_names_one<S: Store>(open: Open<S>) {
+pub async fn an_advance_to_an_upstream_with_keys_names_one<S: Store>(open: Open<S>) {
     let spec = keyed(free(), &[("a", slots(1)), ("b", slots(1))]);
     let q = Harness::new(open, &spec);
     q.accept([crate::rules::via(&["spare", UP], job(1))]).await;
@@ -69,7 +69,7 @@ pub async fn the_upstreams_own_gates_count_the_calls_of_all_keys<S: Store>(open:
     assert_eq!(named, ["ses", "ses/a", "ses/b", "spare"]);
 }
 
-pub async fn a_throttled_key_rests_alone<S: Store>(open: Open<S>) {
+pub async fn only_the_throttled_key_rests<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &keyed(free(), &[("a", cooldown()), ("b", cooldown())]));
     q.accept((1..=8).map(job)).await;
     let grant = q.next().await;
@@ -85,7 +85,7 @@ pub async fn a_throttled_key_rests_alone<S: Store>(open: Open<S>) {
     assert_eq!(q.next().await.upstream.key(), Some("a"), "both have cooled down, and b has a call");
 }
 
-pub async fn a_retry_after_closes_the_key_it_was_said_to<S: Store>(open: Open<S>) {
+pub async fn a_retry_after_closes_only_the_key_that_received_it<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &keyed(free(), &[("a", slots(9)), ("b", slots(9))]));
     q.accept((1..=4).map(job)).await;
     let grant = q.next().await;
@@ -101,7 +101,7 @@ pub async fn a_retry_after_closes_the_key_it_was_said_to<S: Store>(open: Open<S>
     assert_eq!(shut(q.upstream("ses/a").await), None, "set right by hand, with its keys");
 }
 
-pub async fn when_all_keys_deny_the_earliest_is_told<S: Store>(open: Open<S>) {
+pub async fn when_all_keys_deny_the_earliest_time_is_returned<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &keyed(free(), &[("a", rpm(1)), ("b", rpm(1))]));
     let first = q.call(UP).await;
     q.pass(secs(1));
@@ -113,7 +113,7 @@ pub async fn when_all_keys_deny_the_earliest_is_told<S: Store>(open: Open<S>) {
     assert_eq!((denial.reason, denial.at), (Reason::Window, q.now() + secs(56)));
 }
 
-pub async fn a_breaker_counts_what_all_keys_tell<S: Store>(open: Open<S>) {
+pub async fn a_breaker_counts_the_results_of_all_keys<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &keyed(breaker(2, secs(30)), &[("a", slots(1)), ("b", slots(1))]));
     q.accept((1..=4).map(job)).await;
     for grant in q.take(2).await {

@@ -36,7 +36,7 @@ pub async fn a_stale_lease_changes_nothing_in_any_verb<S: Store>(open: Open<S>) 
     q.done(&new).await;
 }
 
-pub async fn a_lease_that_was_never_given_is_stale<S: Store>(open: Open<S>) {
+pub async fn a_lease_that_was_never_granted_is_stale<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &plain());
     q.accept([job(1)]).await;
     let grant = q.next().await;
@@ -52,7 +52,7 @@ pub async fn a_lease_that_was_never_given_is_stale<S: Store>(open: Open<S>) {
     q.done(&grant).await;
 }
 
-pub async fn every_grant_has_a_lease_of_its_own<S: Store>(open: Open<S>) {
+pub async fn every_grant_has_its_own_lease<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &plain());
     q.accept((1..=100).map(job)).await;
     let leases: std::collections::BTreeSet<_> = q.take(100).await.iter().map(|grant| grant.lease).collect();
@@ -91,7 +91,7 @@ pub async fn a_dispatch_says_when_running_leases_end<S: Store>(open: Open<S>) {
     assert_eq!(q.sweep().await.next, q.now() + LEASE);
 }
 
-pub async fn a_taken_up_job_stands_at_the_front_of_its_own_line_only<S: Store>(open: Open<S>) {
+pub async fn a_taken_up_job_is_at_the_front_of_its_own_line_only<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &plain());
     q.accept([low(1), low(2), job(3), high(4)]).await;
     assert_eq!(q.starts(3).await, [4, 3, 1]);
@@ -156,7 +156,7 @@ pub async fn a_released_job_goes_back_to_the_front_and_has_spent_no_attempt<S: S
     assert_eq!(grants[0].attempt, 1);
 }
 
-pub async fn a_job_that_ten_workers_vanished_with_is_given_up<S: Store>(open: Open<S>) {
+pub async fn a_job_that_lost_ten_workers_fails<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &plain());
     q.accept([job(1)]).await;
     for attempt in 1..=10 {

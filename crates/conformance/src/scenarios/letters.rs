@@ -1,4 +1,4 @@
-//! Dead letters that fit a filter: listed, counted, discarded; and letters that are replayed as something else.
+//! Dead letters that match a filter: listed, counted, discarded; and edited replays.
 
 use eclusa_core::gate::{CallResult, GateSpecs};
 use eclusa_core::{
@@ -17,7 +17,7 @@ fn two_lanes() -> Spec {
     Spec::new(vec![spec(LANE), spec("app")], vec![upstream]).expect("rules that fit together")
 }
 
-/// A job that failed for good with this code.
+/// A job that failed permanently with this code.
 async fn bury<S: Store>(q: &Harness<S>, job: NewJob, code: Option<&str>) {
     let lane = job.lane.to_string();
     q.accept([job]).await;
@@ -81,7 +81,7 @@ pub async fn letters_are_counted_by_code_tenant_and_lane<S: Store>(open: Open<S>
     assert_eq!(counts(&q, refused, LetterBy::Tenant).await, own(&[("acme", 2)]));
 }
 
-pub async fn letters_that_fit_are_discarded_by_page<S: Store>(open: Open<S>) {
+pub async fn matching_letters_are_discarded_by_page<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &plain());
     for number in 1..=5 {
         bury(&q, job(number), Some(if number == 3 { "421" } else { "550" })).await;
@@ -95,7 +95,7 @@ pub async fn letters_that_fit_are_discarded_by_page<S: Store>(open: Open<S>) {
     assert_eq!(q.letters().await, [3]);
 }
 
-pub async fn an_edited_replay_sends_something_else_and_the_letter_becomes_that<S: Store>(open: Open<S>) {
+pub async fn an_edited_replay_replaces_the_payload_of_its_letter<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &plain());
     let scoped = || hold(UP, "cpf:1", bucket(5, 1, secs(1)), 1);
     let correlation = Some(HashKey::new(7).correlation("E1"));
@@ -131,7 +131,7 @@ pub async fn a_replay_waits_as_long_as_its_letter_is_kept<S: Store>(open: Open<S
     assert_eq!(q.starts(10).await, [101]);
 }
 
-pub async fn the_end_of_a_replay_is_told_as_that_of_the_first_job<S: Store>(open: Open<S>) {
+pub async fn the_end_of_a_replay_is_reported_like_that_of_the_first_job<S: Store>(open: Open<S>) {
     let chain = || Chain::new(vec![name(UP)]).expect("a chain that can be");
     let lanes = [LANE, CALLBACKS].map(|lane| LaneSpec::new(name(lane), chain()));
     let upstream = UpstreamSpec::new(name(UP), GateSpecs::default());
@@ -157,7 +157,7 @@ async fn refuse<S: Store>(q: &Harness<S>, status: u16) -> Settled {
     q.settle_fully(Settlement { lease, report, outcome, answer: None, unsent: None }).await.0
 }
 
-pub async fn a_refusal_that_was_waited_for_is_an_answer_where_the_lane_says_so<S: Store>(open: Open<S>) {
+pub async fn a_4xx_that_the_caller_waited_for_leaves_no_letter_if_the_lane_says_so<S: Store>(open: Open<S>) {
     let waited = |number| NewJob { caller_waits: Some(secs(10)), ..job(number) };
     for answers in [true, false] {
         let rule = DeadLetterSpec::default().with_answers(answers);

@@ -16,7 +16,9 @@ pub async fn a_line_is_first_in_first_out<S: Store>(open: Open<S>) {
     assert_eq!(served, (1..=250).collect::<Vec<_>>());
 }
 
-pub async fn one_dispatch_gives_at_most_what_was_asked_and_never_over_a_hundred<S: Store>(open: Open<S>) {
+pub async fn one_dispatch_returns_at_most_the_requested_number_and_never_over_a_hundred<S: Store>(
+    open: Open<S>,
+) {
     let q = Harness::new(open, &plain());
     q.accept((1..=250).map(job)).await;
     assert_eq!(q.take(0).await, []);
@@ -26,7 +28,7 @@ pub async fn one_dispatch_gives_at_most_what_was_asked_and_never_over_a_hundred<
     assert_eq!(answer.next, q.now(), "there is more: ask again at once");
 }
 
-pub async fn an_idle_lane_says_that_only_an_event_can_bring_work<S: Store>(open: Open<S>) {
+pub async fn an_idle_lane_has_no_next_time<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &plain());
     let answer = q.dispatch(10).await;
     assert_eq!((answer.grants.len(), answer.next), (0, eclusa_core::Time::NEVER));
@@ -96,7 +98,7 @@ pub async fn every_job_ends_once_and_the_counts_add_up<S: Store>(open: Open<S>) 
     assert_eq!(u64::from(ended), t.accepted);
 }
 
-pub async fn a_job_tells_its_history<S: Store>(open: Open<S>) {
+pub async fn a_job_shows_its_history<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &plain());
     q.accept([of("acme", 1)]).await;
     let start = q.now();

@@ -1,4 +1,4 @@
-//! The scenarios, by theme. Their names say what they prove.
+//! The scenarios, by theme. Their names state the behaviour they check.
 
 #![allow(missing_docs, reason = "a scenario's name is its documentation")]
 
@@ -16,6 +16,7 @@ pub mod coalescing;
 pub mod codes;
 pub mod completing;
 pub mod dead_letters;
+pub mod delays;
 pub mod direct;
 pub mod endings;
 pub mod fairness;
@@ -26,19 +27,18 @@ pub mod idempotency;
 pub mod in_time;
 pub mod keys;
 pub mod leases;
-pub mod left;
 pub mod letters;
 pub mod lines;
-pub mod looking;
-pub mod moments;
+pub mod partial_sends;
 pub mod policies;
 pub mod priority;
+pub mod reads;
 pub mod redrive;
 pub mod repeats;
 pub mod retention;
 pub mod retry;
 pub mod retry_budget;
-pub mod schedule;
+pub mod schedules;
 pub mod scoped;
 pub mod tenant_limits;
 pub mod ttl;

@@ -1,4 +1,4 @@
-//! Limits by scope: what calls cost, what earns it back, and what is told of it.
+//! Limits by scope: what calls cost, which events return tokens, and how balances are shown.
 
 use std::sync::Arc;
 
@@ -62,7 +62,7 @@ async fn views<S: Store>(q: &Harness<S>, scope: Option<Scope>) -> Vec<BucketView
     q.buckets(BucketQuery { scope, max: 100, ..BucketQuery::default() }).await.buckets
 }
 
-/// What the bucket of `value` holds, in whole tokens; a full one may be forgotten.
+/// The balance of the bucket of `value`, in whole tokens; a full one may not be stored.
 async fn left<S: Store>(q: &Harness<S>, value: &str) -> i64 {
     let view = views(q, Some(KEY.scope(value))).await.pop();
     view.map_or(100, |view| view.available.as_micro() / 1_000_000)
@@ -74,7 +74,7 @@ async fn left_of_participant<S: Store>(q: &Harness<S>) -> i64 {
     view.map_or(50, |view| view.available.as_micro() / 1_000_000)
 }
 
-pub async fn the_terms_of_a_policy_charge_whatever_the_settler_tells<S: Store>(open: Open<S>) {
+pub async fn the_terms_of_a_policy_decide_what_a_settlement_costs<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &upstream(free()));
     let mut expected = 100;
     for (report, cost) in [
@@ -134,7 +134,7 @@ pub async fn all_buckets_of_a_request_are_taken_or_none<S: Store>(open: Open<S>)
     assert_eq!(denial.at, q.now() + secs(600), "when there is enough in the last of them");
 }
 
-pub async fn a_line_that_lacks_one_of_two_buckets_holds_up_no_other<S: Store>(open: Open<S>) {
+pub async fn a_line_that_lacks_one_of_two_buckets_delays_no_other<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &upstream(free()));
     for _ in 0..5 {
         looks_up(&q, "a", None, 404).await;
@@ -147,7 +147,7 @@ pub async fn a_line_that_lacks_one_of_two_buckets_holds_up_no_other<S: Store>(op
     assert_eq!(q.starts(10).await, [1]);
 }
 
-pub async fn an_event_gives_tokens_back_once_in_every_bucket<S: Store>(open: Open<S>) {
+pub async fn an_event_returns_tokens_once_in_every_bucket<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &upstream(free()));
     looks_up(&q, "a", Some("E1"), 200).await;
     looks_up(&q, "a", Some("E2"), 404).await;
@@ -190,7 +190,7 @@ pub async fn a_job_earns_its_credit_too<S: Store>(open: Open<S>) {
     let given = vec![(user("a").0, Tokens::ONE)];
     assert_eq!(q.credit(vec![payment("E1")]).await, [Credited::Buckets(given)]);
     assert_eq!(left(&q, "a").await, 81);
-    // The call of a cancelled job goes on, and earns its credit.
+    // The call of a cancelled job continues and earns its credit.
     q.accept([NewJob { correlation: Some(KEY.correlation("E2")), id: crate::rules::id(2), ..asks }]).await;
     let grant = q.next().await;
     q.cancel(2).await;
@@ -198,7 +198,7 @@ pub async fn a_job_earns_its_credit_too<S: Store>(open: Open<S>) {
     assert!(matches!(q.credit(vec![payment("E2")]).await.as_slice(), [Credited::Buckets(_)]));
 }
 
-pub async fn a_replayed_job_is_charged_and_earns_its_credit_as_it_would_have<S: Store>(open: Open<S>) {
+pub async fn a_replayed_job_is_charged_and_earns_its_credit_like_the_original<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &upstream(free()));
     let asks = holding(hold_of(&user("a"), 20, terms(20)), job(1));
     q.accept([NewJob { correlation: Some(KEY.correlation("E1")), ..asks }]).await;
@@ -280,8 +280,8 @@ pub async fn what_a_round_trip_explains_is_no_drift<S: Store>(open: Open<S>) {
     assert_eq!(correct(40, 41).await, (41_490, 40_000), "a whole one more than they count");
 }
 
-/// What the upstream has more may be an event that is about to be told, and would count twice.
-pub async fn where_events_earn_tokens_back_a_balance_is_only_lowered<S: Store>(open: Open<S>) {
+/// A higher balance at the upstream may include an event that was not received yet and would count twice.
+pub async fn a_balance_with_credits_is_only_lowered<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &upstream(free()));
     let (id, spec) = participant();
     let correct = async |reported, when_asked| {
@@ -329,7 +329,7 @@ pub async fn buckets_are_found_by_policy_and_by_scope<S: Store>(open: Open<S>) {
     assert_eq!(q.buckets(elsewhere).await.buckets, []);
 }
 
-pub async fn the_upstreams_word_to_stay_away_closes_the_narrowest_bucket<S: Store>(open: Open<S>) {
+pub async fn a_retry_after_closes_the_narrowest_bucket<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &upstream(free()));
     let retry_after = Some(RetryAfter { wait: secs(30), bucket: None });
     let lease = admitted(&q, lookup("a"), None).await;
@@ -351,7 +351,7 @@ pub async fn the_first_secret_is_kept<S: Store>(open: Open<S>) {
     assert_eq!(q.hash_key(HashKey::new(2)).await, HashKey::new(1));
 }
 
-pub async fn an_admission_tells_the_limit_that_is_nearest_to_its_end<S: Store>(open: Open<S>) {
+pub async fn an_admission_returns_the_tightest_limit<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &upstream(rate(1, 10)));
     let Admission::Granted { quota: Some(quota), .. } = q.admit(UP, lookup("a")).await else {
         panic!("everything is full");

@@ -5,13 +5,13 @@ use eclusa_core::{Level, NewJob, Store};
 use crate::harness::{Harness, Open};
 use crate::rules::{chain, free, high, job, low, name, of, plain, rate, secs, slots, upstream, via};
 
-pub async fn levels_are_served_in_order_whatever_came_first<S: Store>(open: Open<S>) {
+pub async fn levels_are_served_in_order_regardless_of_arrival<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &plain());
     q.accept([low(1), job(2), high(3), low(4), job(5), high(6)]).await;
     assert_eq!(q.starts(10).await, [3, 6, 2, 5, 1, 4]);
 }
 
-pub async fn a_high_job_that_comes_late_goes_before_all_that_wait<S: Store>(open: Open<S>) {
+pub async fn a_late_high_job_goes_before_all_waiting_jobs<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &plain());
     q.accept((1..=5).map(low)).await;
     assert_eq!(q.serve(2).await, [1, 2]);

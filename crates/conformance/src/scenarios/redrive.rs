@@ -1,4 +1,4 @@
-//! Dead letters that are sent again by themselves.
+//! Dead letters that are sent again automatically.
 
 use eclusa_core::gate::{CallResult, GateSpecs};
 use eclusa_core::{DeadLetterSpec, Grant, Outcome, RedriveSpec, Spec, Store};
@@ -33,7 +33,7 @@ fn sent(grants: &[Grant]) -> Vec<String> {
     grants.iter().map(|grant| String::from_utf8_lossy(&grant.payload).into_owned()).collect()
 }
 
-pub async fn one_letter_goes_first_and_the_others_follow_its_success<S: Store>(open: Open<S>) {
+pub async fn one_letter_goes_first_and_the_others_follow_after_its_success<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &redriving(&[(UP, free())], 3));
     bury(&q, 1..=4).await;
     let letter = q.all_letters().await.remove(0);
@@ -73,7 +73,7 @@ pub async fn when_the_first_fails_again_all_wait_again_and_another_goes_first<S:
     assert_eq!(sent(&wave(&q).await), ["3", "1"]);
 }
 
-pub async fn one_that_fails_among_those_that_follow_holds_the_rest<S: Store>(open: Open<S>) {
+pub async fn a_failure_among_the_followers_holds_the_rest<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &redriving(&[(UP, free())], 3));
     bury(&q, 1..=2).await;
     q.pass(secs(AFTER));
@@ -88,7 +88,7 @@ pub async fn one_that_fails_among_those_that_follow_holds_the_rest<S: Store>(ope
     assert_eq!(wave(&q).await.len(), 1, "a canary again");
 }
 
-pub async fn a_letter_is_sent_again_so_often_and_no_more<S: Store>(open: Open<S>) {
+pub async fn a_letter_is_redriven_up_to_its_limit<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &redriving(&[(UP, free())], 2));
     bury(&q, 1..=1).await;
     for redrives in 1..=2 {
@@ -104,7 +104,7 @@ pub async fn a_letter_is_sent_again_so_often_and_no_more<S: Store>(open: Open<S>
     assert_eq!(q.letters().await, [1]);
 }
 
-pub async fn only_letters_with_these_codes_go<S: Store>(open: Open<S>) {
+pub async fn only_letters_with_the_listed_codes_are_redriven<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &redriving(&[(UP, free())], 3));
     q.accept([job(1), job(2)]).await;
     for code in [Some("550-5.1.1"), None] {
@@ -130,7 +130,7 @@ pub async fn letters_wait_while_the_breaker_is_open<S: Store>(open: Open<S>) {
     assert_eq!(q.letters().await, []);
 }
 
-pub async fn each_chain_has_a_canary_of_its_own<S: Store>(open: Open<S>) {
+pub async fn each_chain_has_its_own_canary<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &redriving(&[(UP, free()), ("smtp", free())], 3));
     for number in 1..=4 {
         q.accept([via(&[if number % 2 == 0 { UP } else { "smtp" }], job(number))]).await;

@@ -6,7 +6,7 @@ use eclusa_core::{Outcome, Replayed, Settled, Settlement, Span, Status, Store};
 use crate::harness::{Harness, Open, ends};
 use crate::rules::{failure, id, job, lane, plain, secs};
 
-/// Everything that a settlement can do to a job, and how often it then ends.
+/// Every outcome of a settlement, and how many jobs it ends.
 fn outcomes() -> [(Outcome, usize); 6] {
     [
         (Outcome::Done, 1),
@@ -18,7 +18,7 @@ fn outcomes() -> [(Outcome, usize); 6] {
     ]
 }
 
-pub async fn a_repeated_settlement_answers_the_same_and_changes_nothing<S: Store>(open: Open<S>) {
+pub async fn a_repeated_settlement_returns_the_same_and_changes_nothing<S: Store>(open: Open<S>) {
     for (outcome, ended) in outcomes() {
         let q = Harness::new(open, &plain());
         q.accept([job(1)]).await;
@@ -47,7 +47,7 @@ pub async fn a_settlement_is_remembered_until_the_next_one_of_its_job<S: Store>(
     assert_eq!(q.retry(&first, CallResult::Failed, secs(1)).await, Settled::Stale);
 }
 
-pub async fn a_job_that_was_forgotten_remembers_no_settlement<S: Store>(open: Open<S>) {
+pub async fn a_removed_job_remembers_no_settlement<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &lane(|lane| lane.keep.max = 0));
     q.accept([job(1)]).await;
     let grant = q.next().await;
@@ -55,7 +55,7 @@ pub async fn a_job_that_was_forgotten_remembers_no_settlement<S: Store>(open: Op
     assert_eq!(q.settle(grant.lease, CallResult::Success, Outcome::Done).await, Settled::Stale);
 }
 
-pub async fn the_end_of_an_equal_job_is_told_once<S: Store>(open: Open<S>) {
+pub async fn the_end_of_an_equal_job_is_reported_once<S: Store>(open: Open<S>) {
     let rules = lane(|lane| lane.cache = eclusa_core::CacheSpec::new(secs(60), Span::ZERO).ok());
     let q = Harness::new(open, &rules);
     let equal = |number| eclusa_core::NewJob { cache_key: Some("cpf:1".into()), ..job(number) };
@@ -65,7 +65,7 @@ pub async fn the_end_of_an_equal_job_is_told_once<S: Store>(open: Open<S>) {
     assert_eq!(ends(&q.answered(lease, "700").await.1), [(1, "completed")]);
 }
 
-pub async fn a_repeated_replay_is_the_same_job_whatever_became_of_it<S: Store>(open: Open<S>) {
+pub async fn a_repeated_replay_is_the_same_job_however_it_ended<S: Store>(open: Open<S>) {
     for fails in [false, true] {
         let q = Harness::new(open, &plain());
         q.accept([job(1)]).await;

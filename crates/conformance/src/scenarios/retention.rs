@@ -1,11 +1,11 @@
-//! What is remembered of finished jobs.
+//! What is kept of finished jobs.
 
 use eclusa_core::{Cancelled, Ended, EventKind, Keep, LaneSpec, Status, Store};
 
 use crate::harness::{Harness, Open};
 use crate::rules::{cache, id, job, lane, lasting, millis, of, secs, wants};
 
-pub async fn a_lane_that_keeps_none_forgets_jobs_as_they_end<S: Store>(open: Open<S>) {
+pub async fn a_lane_that_keeps_none_removes_jobs_as_they_end<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &lane(|lane| lane.keep = Keep { max: 0, ..Keep::default() }));
     q.accept([job(1), job(2), job(3), lasting(secs(1), job(4))]).await;
     let grants = q.take(2).await;
@@ -22,7 +22,7 @@ pub async fn a_lane_that_keeps_none_forgets_jobs_as_they_end<S: Store>(open: Ope
     assert!(q.put(job(1)).await.is_accepted());
 }
 
-pub async fn a_job_that_is_forgotten_as_it_ends_is_told_whole<S: Store>(open: Open<S>) {
+pub async fn a_job_removed_as_it_ends_is_reported_whole<S: Store>(open: Open<S>) {
     let keeps_none = |lane: &mut LaneSpec| (lane.cache, lane.keep.max) = (Some(cache()), 0);
     let q = Harness::new(open, &lane(keeps_none));
     q.accept([wants("k", job(1)), wants("k", job(2)), job(3), lasting(secs(1), job(4))]).await;
@@ -47,7 +47,7 @@ pub async fn a_job_that_is_forgotten_as_it_ends_is_told_whole<S: Store>(open: Op
     assert_eq!(ended.iter().map(last).collect::<Vec<_>>(), expected);
 }
 
-pub async fn a_job_that_is_kept_is_only_told_in_short<S: Store>(open: Open<S>) {
+pub async fn a_kept_job_is_reported_in_short<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &lane(|lane| lane.keep.max = 1));
     q.accept([job(1), job(2)]).await;
     for grant in q.take(2).await {
@@ -78,7 +78,7 @@ pub async fn a_finished_job_is_kept_with_its_result_as_long_as_the_lane_says<S: 
     assert_eq!(q.find(1).await, None);
 }
 
-pub async fn waiting_and_running_jobs_are_never_forgotten<S: Store>(open: Open<S>) {
+pub async fn waiting_and_running_jobs_are_never_removed<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &lane(|lane| lane.keep = Keep { span: secs(1), max: 0 }));
     q.accept([of("a", 1), of("b", 2)]).await;
     let grant = q.next().await;

@@ -1,4 +1,4 @@
-//! Attempts that failed and the next ones.
+//! Retries after failed attempts.
 
 use eclusa_core::gate::CallResult;
 use eclusa_core::{Outcome, Settled, Status, Store};
@@ -33,7 +33,7 @@ pub async fn every_attempt_counts_as_a_start_of_the_lane<S: Store>(open: Open<S>
     assert_eq!((totals.accepted, totals.started, totals.completed), (2, 3, 2));
 }
 
-pub async fn a_retried_job_stands_before_those_that_came_after_it<S: Store>(open: Open<S>) {
+pub async fn a_retried_job_is_ahead_of_later_ones<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &plain());
     q.accept([job(1), job(2), job(3)]).await;
     let grant = q.next().await;
@@ -42,7 +42,7 @@ pub async fn a_retried_job_stands_before_those_that_came_after_it<S: Store>(open
     assert_eq!(q.starts(10).await, [1, 2, 3]);
 }
 
-pub async fn others_pass_while_a_job_backs_off<S: Store>(open: Open<S>) {
+pub async fn others_pass_a_job_in_backoff<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &plain());
     q.accept([job(1), job(2)]).await;
     let grant = q.next().await;

@@ -1,4 +1,4 @@
-//! How many retries of a lane may start beside its first attempts.
+//! How many retries of a lane may start in addition to its first attempts.
 
 use eclusa_core::gate::{CallResult, Reason};
 use eclusa_core::retry::{RetryBudget, RetryPolicy};
@@ -7,7 +7,7 @@ use eclusa_core::{NewJob, Outcome, Spec, Status, Store};
 use crate::harness::{Harness, LEASE, Open, ends};
 use crate::rules::{bucket, cache, chain, failure, free, gates, job, lane, lasting, of, secs, via, wants};
 
-/// One retry a second, and beyond that so much of the first attempts.
+/// One retry per second, and beyond that this share of the first attempts.
 fn retries(share_percent: u8) -> RetryPolicy {
     let budget = RetryBudget::new(share_percent, bucket(1, 1, secs(1))).expect("a budget that can be");
     RetryPolicy::default().with_budget(Some(budget))
@@ -22,7 +22,7 @@ async fn started_within<S: Store>(q: &Harness<S>, rounds: u32) -> Vec<u128> {
     let mut started = Vec::new();
     for _ in 0..rounds {
         q.pass(secs(1));
-        // It says at once when there is more to look at, and comes to an end.
+        // It reports immediately when there is more to do, and comes to an end.
         for _ in 0..10 {
             let answer = q.dispatch(10).await;
             started.extend(answer.grants.iter().map(|grant| grant.job.0));
@@ -34,7 +34,7 @@ async fn started_within<S: Store>(q: &Harness<S>, rounds: u32) -> Vec<u128> {
     started
 }
 
-/// Starts all that wait and has them fail; they are to be tried again after a second.
+/// Starts all waiting jobs and fails them; they are retried after a second.
 async fn fail_all<S: Store>(q: &Harness<S>, jobs: impl IntoIterator<Item = NewJob>) {
     q.accept(jobs).await;
     let retry = || Outcome::Retry { after: secs(1), failure: failure("unavailable") };
@@ -74,7 +74,7 @@ pub async fn a_share_of_the_first_attempts_may_be_retried_at_once<S: Store>(open
     assert_eq!(started, [vec![8, 9], (101..=110).collect()].concat());
 }
 
-pub async fn what_is_used_of_the_budget_comes_back_with_time_alone<S: Store>(open: Open<S>) {
+pub async fn the_used_budget_returns_with_time<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &budget(100));
     fail_all(&q, (1..=5).map(job)).await;
     q.pass(secs(30));
@@ -111,7 +111,7 @@ pub async fn a_tenant_whose_jobs_fail_does_not_use_up_the_budget_of_others<S: St
     assert!(started.contains(&100), "{started:?}");
 }
 
-pub async fn a_job_whose_worker_vanished_is_taken_up_whatever_is_left<S: Store>(open: Open<S>) {
+pub async fn a_job_whose_worker_vanished_is_taken_up_regardless_of_the_budget<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &budget(0));
     fail_all(&q, [job(1), job(9)]).await;
     q.pass(secs(1));
@@ -151,7 +151,7 @@ pub async fn a_retry_of_a_tenant_at_its_limit_leaves_the_budget_to_others<S: Sto
     assert_eq!(started_within(&q, 2).await, [12], "those of the tenant wait for its own limit");
 }
 
-pub async fn a_backlog_of_retries_that_is_gone_counts_against_nobody<S: Store>(open: Open<S>) {
+pub async fn a_removed_backlog_of_retries_counts_against_nobody<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &budget(0));
     let flood = (1..=20).map(|n| of("flood", n));
     fail_all(&q, flood.chain((101..=109).map(|n| of("steady", n)))).await;
@@ -163,7 +163,7 @@ pub async fn a_backlog_of_retries_that_is_gone_counts_against_nobody<S: Store>(o
     assert!(started.contains(&20), "{started:?}");
 }
 
-pub async fn a_retry_that_the_budget_holds_back_lets_its_equals_go<S: Store>(open: Open<S>) {
+pub async fn a_retry_that_waits_for_the_budget_lets_its_equals_start<S: Store>(open: Open<S>) {
     let rules = lane(|lane| {
         lane.retry = retries(0);
         lane.cache = Some(cache());

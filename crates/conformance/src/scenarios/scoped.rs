@@ -36,7 +36,7 @@ pub async fn a_line_denied_by_its_own_bucket_is_passed_by_others<S: Store>(open:
     assert_eq!(q.starts(10).await, [2]);
 }
 
-pub async fn many_lines_at_one_bucket_get_what_it_gives_and_no_more<S: Store>(open: Open<S>) {
+pub async fn many_lines_at_one_bucket_get_no_more_than_it_has<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &upstream(free()));
     let shared = || hold(UP, "shared", bucket(2, 1, secs(1)), 1);
     q.accept((1..=20).map(|n| holding(shared(), crate::rules::of(&format!("t{n}"), n)))).await;
@@ -65,7 +65,7 @@ pub async fn the_answer_settles_a_hold_to_its_real_cost<S: Store>(open: Open<S>)
     assert_eq!(q.starts(10).await, [2]);
 }
 
-pub async fn a_hold_that_cost_nothing_comes_back<S: Store>(open: Open<S>) {
+pub async fn a_hold_that_cost_nothing_is_returned<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &upstream(free()));
     let terms = charging(&[("5xx", 0)]);
     let scoped = || hold(UP, "cpf:1", bucket(1, 1, secs(3_600)), 1).under(terms.clone());
@@ -103,7 +103,7 @@ pub async fn a_large_hold_is_not_starved_by_small_ones_of_tenants_that_came_late
     five_tokens_are_waited_for(&q, of("big", 2), |number| of("small", number)).await;
 }
 
-pub async fn a_scoped_hold_of_an_unsent_call_comes_back<S: Store>(open: Open<S>) {
+pub async fn a_scoped_hold_of_an_unsent_call_is_returned<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &upstream(free()));
     q.accept([holding(hold(UP, "cpf:1", bucket(5, 1, secs(3_600)), 5), job(1))]).await;
     let grant = q.next().await;
@@ -121,7 +121,7 @@ pub async fn a_scoped_hold_of_a_lost_call_stays_spent<S: Store>(open: Open<S>) {
     assert_eq!(q.starts(10).await, [1]);
 }
 
-pub async fn a_line_goes_on_when_there_is_enough_after_others_were_settled<S: Store>(open: Open<S>) {
+pub async fn a_line_continues_when_settlements_leave_enough<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &upstream(free()));
     let scoped = || hold(UP, "cpf:1", bucket(1, 10, secs(1)), 1);
     q.accept([holding(scoped(), job(1)), holding(scoped(), job(2))]).await;
@@ -136,7 +136,7 @@ pub async fn a_line_goes_on_when_there_is_enough_after_others_were_settled<S: St
     assert_eq!(q.starts(10).await, [2]);
 }
 
-pub async fn a_new_rule_counts_from_when_it_came<S: Store>(open: Open<S>) {
+pub async fn a_new_rule_applies_from_when_it_arrived<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &upstream(free()));
     q.accept([holding(hold(UP, "cpf:1", bucket(2, 1, secs(3_600)), 2), job(1))]).await;
     assert_eq!(q.serve(10).await, [1]);

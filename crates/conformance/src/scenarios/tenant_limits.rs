@@ -1,4 +1,4 @@
-//! Limits that each tenant of a lane has for itself.
+//! Limits that apply to each tenant of a lane separately.
 
 use std::num::NonZeroU32;
 
@@ -10,7 +10,7 @@ use eclusa_core::{
 use crate::harness::{Harness, LEASE, Open};
 use crate::rules::{LANE, bucket, chain, free, lane, lasting, millis, name, of, secs};
 
-/// One lane in which tenants may start so many, each after `every`.
+/// One lane in which tenants that match a pattern may start `count` jobs per span, given as `(pattern, count, span)`.
 fn rates(rates: &[(&str, u32, Span)]) -> Spec {
     let rule =
         |(pattern, count, per): &(&str, u32, Span)| ((*pattern).to_owned(), bucket(*count, *count, *per));
@@ -146,7 +146,7 @@ pub async fn without_fairness_others_still_pass<S: Store>(open: Open<S>) {
     assert_eq!(q.serve(100).await, [4, 20]);
 }
 
-pub async fn of_one_tenant_the_urgent_go_first<S: Store>(open: Open<S>) {
+pub async fn urgent_jobs_of_a_tenant_go_first<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &rates(&[("*", 1, secs(10))]));
     q.accept(jobs("a", 1, 3)).await;
     assert_eq!(q.serve(9).await, [1]);
@@ -158,7 +158,7 @@ pub async fn of_one_tenant_the_urgent_go_first<S: Store>(open: Open<S>) {
     assert_eq!(q.serve(9).await, [2]);
 }
 
-pub async fn a_job_that_waits_at_a_limit_expires_as_any<S: Store>(open: Open<S>) {
+pub async fn a_job_that_waits_at_a_limit_expires_like_any_other<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &rates(&[("*", 1, secs(60))]));
     q.accept([of("a", 1), lasting(secs(5), of("a", 2)), of("a", 3)]).await;
     assert_eq!(q.serve(9).await, [1]);
@@ -169,7 +169,7 @@ pub async fn a_job_that_waits_at_a_limit_expires_as_any<S: Store>(open: Open<S>)
     assert_eq!(crate::harness::ends(&answer.ended), [(2, "ttl_expired")]);
 }
 
-pub async fn many_tenants_at_their_limit_hide_nobody<S: Store>(open: Open<S>) {
+pub async fn many_tenants_at_their_limit_do_not_block_others<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &rates(&[("flood-*", 1, secs(3_600))]));
     let flood =
         (0..150).flat_map(|n| [of(&format!("flood-{n}"), 2 * n), of(&format!("flood-{n}"), 2 * n + 1)]);
@@ -195,7 +195,7 @@ async fn admitted<S: Store>(q: &Harness<S>, tenant: &str) -> Result<LeaseId, Not
     }
 }
 
-pub async fn direct_calls_fall_under_the_limits_of_their_tenant<S: Store>(open: Open<S>) {
+pub async fn tenant_limits_apply_to_direct_calls<S: Store>(open: Open<S>) {
     let rules = lane(|lane| {
         lane.tenant_limits.rate = Patterns::of_all(bucket(3, 3, secs(30)));
         lane.tenant_limits.concurrency = at_once(2);

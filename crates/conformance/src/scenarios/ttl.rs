@@ -9,7 +9,7 @@ use crate::rules::{
     secs,
 };
 
-pub async fn a_job_may_start_until_its_last_moment_and_not_after_it<S: Store>(open: Open<S>) {
+pub async fn a_job_may_start_until_it_expires_and_not_after<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &plain());
     q.accept([lasting(secs(5), job(1)), lasting(secs(5), job(2))]).await;
     q.pass(secs(5));
@@ -36,7 +36,7 @@ pub async fn a_job_that_expires_behind_open_breakers_says_which_call_was_avoided
     let avoided = |ended: &[Ended]| -> Vec<Option<String>> {
         ended.iter().map(|ended| ended.avoided.as_ref().map(ToString::to_string)).collect()
     };
-    // While one of two breakers is closed, it is something else that keeps the job.
+    // While one of two breakers is closed, something else blocks the job.
     q.record("ses", CallResult::Failed).await;
     q.accept([lasting(secs(1), job(1))]).await;
     q.pass(secs(2));
@@ -81,7 +81,7 @@ pub async fn the_lane_sets_the_ttl_unless_the_job_does<S: Store>(open: Open<S>) 
     assert_eq!(q.starts(10).await, [2]);
 }
 
-pub async fn a_job_without_a_ttl_waits_for_ever<S: Store>(open: Open<S>) {
+pub async fn a_job_without_a_ttl_waits_forever<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &plain());
     q.accept([job(1)]).await;
     q.pass(secs(10 * 365 * 86_400));

@@ -1,4 +1,4 @@
-//! Why a job waits, its place, and when it will start.
+//! Why a job waits, its position, and when it will start.
 
 use eclusa_core::gate::{CallResult, Reason};
 use eclusa_core::{Enqueued, Outcome, Report, RetryAfter, Spec, Status, Store};
@@ -9,7 +9,7 @@ use crate::rules::{
     pace, plain, rate, rpm, secs, slots, upstream,
 };
 
-/// Plays job 1 into `ending` on an upstream with these rules, then asks why job 2 waits.
+/// Ends job 1 with `ending` at an upstream with these rules, then asks why job 2 waits.
 async fn second_waits<S: Store>(open: Open<S>, rules: &Spec, ending: Option<CallResult>) -> (Reason, u64) {
     let q = Harness::new(open, rules);
     q.accept([job(1)]).await;
@@ -24,7 +24,7 @@ async fn second_waits<S: Store>(open: Open<S>, rules: &Spec, ending: Option<Call
     (why.reason.expect("it waits"), eta.since(q.now()).as_millis())
 }
 
-pub async fn it_says_paused<S: Store>(open: Open<S>) {
+pub async fn why_says_paused<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &plain());
     q.accept([job(1), delayed(secs(60), job(2))]).await;
     q.pause("mail", true).await;
@@ -34,7 +34,7 @@ pub async fn it_says_paused<S: Store>(open: Open<S>) {
     }
 }
 
-pub async fn it_says_scheduled<S: Store>(open: Open<S>) {
+pub async fn why_says_scheduled<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &plain());
     q.accept([delayed(secs(60), job(1))]).await;
     let why = q.why(1).await;
@@ -42,7 +42,7 @@ pub async fn it_says_scheduled<S: Store>(open: Open<S>) {
     assert_eq!(why.eta, Some(q.now() + secs(60)));
 }
 
-pub async fn it_says_retry_backoff<S: Store>(open: Open<S>) {
+pub async fn why_says_retry_backoff<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &plain());
     q.accept([job(1)]).await;
     let grant = q.next().await;
@@ -52,7 +52,7 @@ pub async fn it_says_retry_backoff<S: Store>(open: Open<S>) {
     assert_eq!(why.eta, Some(q.now() + secs(4)));
 }
 
-pub async fn each_job_of_a_batch_is_told_its_place<S: Store>(open: Open<S>) {
+pub async fn each_job_of_a_batch_gets_its_own_position<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &plain());
     let told = q.put_all([job(1), job(2), delayed(secs(60), job(3))]).await;
     let short = told.iter().map(|answer| match answer {
@@ -63,7 +63,7 @@ pub async fn each_job_of_a_batch_is_told_its_place<S: Store>(open: Open<S>) {
     assert_eq!(short.collect::<Vec<_>>(), expected);
 }
 
-pub async fn it_says_behind_with_the_place<S: Store>(open: Open<S>) {
+pub async fn why_says_behind_with_the_position<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &plain());
     q.accept([job(1), job(2), job(3)]).await;
     let mut places = Vec::new();
@@ -77,14 +77,14 @@ pub async fn it_says_behind_with_the_place<S: Store>(open: Open<S>) {
     assert_eq!(q.why(4).await.position, 0);
 }
 
-pub async fn the_place_knows_that_tenants_take_turns<S: Store>(open: Open<S>) {
+pub async fn the_position_considers_that_tenants_take_turns<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &plain());
     q.accept((1..=50).map(|n| of("flood", n))).await;
     q.accept([of("small", 99)]).await;
     assert!(q.why(99).await.position <= 3, "{}", q.why(99).await.position);
 }
 
-pub async fn it_says_no_worker_when_nothing_else_is_in_the_way<S: Store>(open: Open<S>) {
+pub async fn why_says_no_worker_when_nothing_else_blocks<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &plain());
     q.accept([job(1)]).await;
     let why = q.why(1).await;
@@ -92,36 +92,36 @@ pub async fn it_says_no_worker_when_nothing_else_is_in_the_way<S: Store>(open: O
     assert_eq!(why.eta, Some(q.now()));
 }
 
-pub async fn it_says_pace<S: Store>(open: Open<S>) {
+pub async fn why_says_pace<S: Store>(open: Open<S>) {
     let rules = upstream(pace(secs(2)));
     assert_eq!(second_waits(open, &rules, None).await, (Reason::Pace, 2_000));
 }
 
-pub async fn it_says_rate_limit<S: Store>(open: Open<S>) {
+pub async fn why_says_rate_limit<S: Store>(open: Open<S>) {
     assert_eq!(second_waits(open, &upstream(rate(1, 1)), None).await, (Reason::RateLimit, 1_000));
 }
 
-pub async fn it_says_window<S: Store>(open: Open<S>) {
+pub async fn why_says_window<S: Store>(open: Open<S>) {
     let freed = LEASE.as_millis() + 60_000;
     assert_eq!(second_waits(open, &upstream(rpm(1)), None).await, (Reason::Window, freed));
 }
 
-pub async fn it_says_concurrency<S: Store>(open: Open<S>) {
+pub async fn why_says_concurrency<S: Store>(open: Open<S>) {
     assert_eq!(second_waits(open, &upstream(slots(1)), None).await, (Reason::Concurrency, LEASE.as_millis()));
 }
 
-pub async fn it_says_cooldown<S: Store>(open: Open<S>) {
+pub async fn why_says_cooldown<S: Store>(open: Open<S>) {
     let failed = Some(CallResult::Failed);
     assert_eq!(second_waits(open, &upstream(cooldown()), failed).await, (Reason::Cooldown, 10_000));
 }
 
-pub async fn it_says_circuit_open<S: Store>(open: Open<S>) {
+pub async fn why_says_circuit_open<S: Store>(open: Open<S>) {
     let failed = Some(CallResult::Failed);
     let rules = upstream(breaker(1, secs(30)));
     assert_eq!(second_waits(open, &rules, failed).await, (Reason::CircuitOpen, 30_000));
 }
 
-pub async fn it_says_upstream_retry_after<S: Store>(open: Open<S>) {
+pub async fn why_says_upstream_retry_after<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &plain());
     let call = q.call(UP).await;
     let until = q.now() + secs(30);
@@ -135,7 +135,7 @@ pub async fn it_says_upstream_retry_after<S: Store>(open: Open<S>) {
     assert_eq!((why.reason, why.eta), (Some(Reason::UpstreamRetryAfter), Some(until)));
 }
 
-pub async fn it_says_awaiting_webhook<S: Store>(open: Open<S>) {
+pub async fn why_says_awaiting_webhook<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &plain());
     q.accept([job(1)]).await;
     let grant = q.next().await;
@@ -146,7 +146,7 @@ pub async fn it_says_awaiting_webhook<S: Store>(open: Open<S>) {
     assert_eq!((why.upstream, why.will_expire), (Some(name(UP)), false));
 }
 
-pub async fn it_names_the_lanes_own_gate<S: Store>(open: Open<S>) {
+pub async fn why_names_the_lanes_own_gate<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &lane(|lane| lane.gates = rpm(1)));
     q.accept([job(1), job(2)]).await;
     q.next().await;
@@ -154,7 +154,7 @@ pub async fn it_names_the_lanes_own_gate<S: Store>(open: Open<S>) {
     assert_eq!((why.reason, why.eta), (Some(Reason::Window), Some(q.now() + LEASE + secs(60))));
 }
 
-pub async fn it_names_the_scoped_bucket<S: Store>(open: Open<S>) {
+pub async fn why_names_the_scoped_bucket<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &plain());
     let scoped = || hold(UP, "cpf:1", bucket(1, 1, secs(60)), 1);
     q.accept((1..=2).map(|n| holding(scoped(), job(n)))).await;
@@ -164,7 +164,7 @@ pub async fn it_names_the_scoped_bucket<S: Store>(open: Open<S>) {
     assert_eq!(why.eta, Some(q.now() + secs(60)));
 }
 
-pub async fn it_names_the_gate_of_the_chain_that_opens_first<S: Store>(open: Open<S>) {
+pub async fn why_names_the_gate_of_the_chain_that_opens_first<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &chain(&[("a", rpm(1)), ("b", rate(1, 1))], |_| {}));
     q.accept((1..=3).map(job)).await;
     q.take(10).await;
@@ -174,7 +174,7 @@ pub async fn it_names_the_gate_of_the_chain_that_opens_first<S: Store>(open: Ope
     assert!(why.gates.iter().all(|(_, gates)| gates[0].denies_until.is_some()));
 }
 
-pub async fn it_tells_that_a_job_will_expire<S: Store>(open: Open<S>) {
+pub async fn why_says_that_a_job_will_expire<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &upstream(rpm(1)));
     q.accept([job(1), lasting(secs(30), job(2)), lasting(secs(90), job(3))]).await;
     q.next().await;
@@ -183,7 +183,7 @@ pub async fn it_tells_that_a_job_will_expire<S: Store>(open: Open<S>) {
     assert!(!q.why(3).await.will_expire);
 }
 
-pub async fn the_eta_grows_with_the_place<S: Store>(open: Open<S>) {
+pub async fn the_eta_grows_with_the_position<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &upstream(rate(1, 1)));
     q.accept((1..=5).map(job)).await;
     q.next().await;
@@ -196,7 +196,7 @@ pub async fn the_eta_grows_with_the_place<S: Store>(open: Open<S>) {
     assert_eq!(last, q.now() + secs(4));
 }
 
-pub async fn what_is_over_waits_for_nothing<S: Store>(open: Open<S>) {
+pub async fn a_finished_job_waits_for_nothing<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &upstream(free()));
     q.accept([job(1)]).await;
     q.serve(1).await;

@@ -1,4 +1,4 @@
-//! Verbs with their arguments, and what they answered, as values.
+//! Verbs with their arguments and answers, as values.
 
 use eclusa_core::gate::CallResult;
 use eclusa_core::{
@@ -82,7 +82,7 @@ impl Call {
 }
 
 impl Reply {
-    /// The jobs that it says ended.
+    /// The jobs that it reports as ended.
     pub(crate) fn ended(&self) -> &[Ended] {
         match self {
             Reply::Enqueue(answer) => &answer.ended,

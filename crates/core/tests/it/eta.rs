@@ -1,4 +1,4 @@
-//! How good quoted starts are: loads in virtual time, and how far from its quote each job started.
+//! How accurate estimated starts are: loads in virtual time, and how far from its estimate each job started.
 
 use eclusa_core::gate::{BreakerSpec, BucketSpec, CallResult, GateSpecs, WindowSpec};
 use eclusa_core::{
@@ -13,7 +13,7 @@ const STEP: usize = 10;
 /// A load: what the upstream allows, when jobs come, how long calls take and when they fail.
 struct Load {
     gates: GateSpecs,
-    /// How many come at this moment, in milliseconds.
+    /// How many jobs arrive at this time, in milliseconds.
     come: fn(u64) -> u64,
     takes: fn(u64) -> u64,
     fails: fn(u64) -> bool,
@@ -28,7 +28,7 @@ fn at(ms: u64) -> Time {
     Time::from_millis(1_000_000 + ms)
 }
 
-/// How many milliseconds after its quote each job started; before it is negative.
+/// How many milliseconds after its estimate each job started; negative if before.
 fn errors(load: &Load) -> Vec<i64> {
     let lane = LaneSpec::new(name("a"), Chain::new(vec![name("up")]).unwrap());
     let upstream = UpstreamSpec::new(name("up"), load.gates.clone());
@@ -71,7 +71,7 @@ fn errors(load: &Load) -> Vec<i64> {
     errors
 }
 
-/// The error in milliseconds, early or late, that so many per cent of jobs do not exceed.
+/// The error in milliseconds, early or late, that this percentage of jobs does not exceed.
 fn percentile(errors: &[i64], percent: usize) -> u64 {
     let mut off: Vec<u64> = errors.iter().map(|error| error.unsigned_abs()).collect();
     off.sort_unstable();
@@ -101,7 +101,7 @@ fn quotes_of_a_steady_load() {
     let come = |ms: u64| u64::from(ms.is_multiple_of(200)) + if ms == 0 { 20 } else { 0 };
     let takes = |number: u64| 500 + number * 7919 % 1_000;
     let load = Load { gates, come, takes, fails: |_| false, until: 300_000 };
-    // The last hundredth came before anything was measured.
+    // The last percent arrived before anything was measured.
     report("steady, 5 slots", &load, 500, 1_500, 10_000);
 }
 
@@ -127,7 +127,7 @@ fn quotes_while_a_breaker_is_open() {
     let mut gates = rate(5, 5);
     gates.breaker = Some(BreakerSpec::new(3, Span::from_secs(30), 1).unwrap());
     let come = |ms: u64| u64::from(ms.is_multiple_of(250));
-    // It is down in the third minute: who comes before does not know.
+    // It is down in the third minute: earlier jobs do not know.
     let fails = |ms: u64| (120_000..150_000).contains(&ms);
     let load = Load { gates, come, takes: |_| 30, fails, until: 400_000 };
     report("breaker open", &load, 10, 100, 15_000);

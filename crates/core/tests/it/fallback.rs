@@ -1,5 +1,5 @@
-//! Processes that lose each other, go on with their parts of the limits and come back: together they never exceed a limit,
-//! neither meanwhile nor afterwards, as the upstream counts it.
+//! Processes that lose contact, continue with their shares of the limits and reconnect: together they never exceed a
+//! limit as the upstream counts it, neither during the outage nor afterwards.
 
 use eclusa_core::gate::{BucketSpec, CallResult, GateSpecs, Share, WindowSpec};
 use eclusa_core::{
@@ -11,7 +11,7 @@ use proptest::prelude::*;
 
 const LEASE: Span = Span::from_secs(10);
 
-/// A moment after the one before, how many calls are wished for then, and how long each takes; in ms.
+/// Time since the previous step, how many calls are requested then, and how long each takes; in ms.
 type Wish = (u64, usize, u64);
 
 #[derive(Debug, Clone)]
@@ -30,7 +30,7 @@ struct Call {
     ends: u64,
 }
 
-/// An engine and the calls that it let begin.
+/// An engine and the calls that it admitted.
 struct Process {
     engine: Engine,
     calls: Vec<Call>,
@@ -61,7 +61,7 @@ impl Process {
         Self { engine, calls: Vec::new(), settled: 0 }
     }
 
-    /// Tells of the calls that have ended, each when it did but not before `from`.
+    /// Reports the calls that have ended, each at its end but not before `from`.
     fn settle(&mut self, from: u64, now: u64) {
         self.calls[self.settled..].sort_by_key(|call| call.ends);
         while let Some(call) = self.calls.get(self.settled).filter(|call| call.ends <= now) {
@@ -114,7 +114,7 @@ fn fallback_log(
     FallbackLog { share, since: ago(lost), left: left.to_vec(), calls, reports: Vec::new() }
 }
 
-/// What an upstream with these limits would say of all calls.
+/// Checks all calls against an upstream with these limits.
 fn check(limits: &Limits, mut calls: Vec<Call>) -> Result<(), TestCaseError> {
     calls.sort_by_key(|call| call.began);
     let (capacity, per_second) = (u64::from(limits.bucket.0), u64::from(limits.bucket.1));
@@ -153,7 +153,7 @@ proptest! {
     #![proptest_config(crate::config(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/regressions/fallback.txt")))]
 
     #[test]
-    fn limits_hold_while_processes_are_lost_and_after_they_came_back(
+    fn limits_hold_during_an_outage_and_after_it(
         limits in limits(),
         before in wishes(6),
         alone in vec(wishes(25), 1..5),
@@ -186,7 +186,7 @@ proptest! {
             fallback_logs.push(fallback_log(share, &left, &process.calls, lost, back));
             all.extend(process.calls);
         }
-        // What ended meanwhile under the owner's own leases is told first; then those that were lost.
+        // Calls that ended under the owner's own leases are reported first, then those of the lost processes.
         owner.settle(back, back);
         fallback_logs.into_iter().for_each(|fallback_log| owner.engine.catch_up(fallback_log, at(back)));
         let calls = std::mem::take(&mut owner.calls).into_iter().chain(all);

@@ -1,8 +1,8 @@
-//! Long random sequences of all verbs on the engine, judged by independent checkers after every step.
+//! Long random sequences of all verbs on the engine, checked by independent checkers after every step.
 //!
 //! The cases are the same on every run. Other and more cases:
-//! `PROPTEST_RNG_SEED=7 PROPTEST_CASES=10000 cargo nextest run -p eclusa-core`. Failures that were found are kept under
-//! `regressions/` and tried first; a new one is printed, and written nowhere.
+//! `PROPTEST_RNG_SEED=7 PROPTEST_CASES=10000 cargo nextest run -p eclusa-core`. Known failures are kept under
+//! `regressions/` and tried first; a new one is printed and not written to a file.
 
 #![expect(
     clippy::unwrap_used,
@@ -33,13 +33,13 @@ use std::fmt;
 use proptest::prelude::*;
 use proptest::test_runner::{FailurePersistence, FileFailurePersistence, PersistedSeed, RngSeed};
 
-/// So many sequences each, unless `PROPTEST_CASES` says otherwise.
+/// The number of sequences per test, unless `PROPTEST_CASES` is set.
 const CASES: u32 = 120;
 
-/// For who runs a test without cargo, which sets `PROPTEST_RNG_SEED` (`.cargo/config.toml`).
+/// The seed when a test runs without cargo, which sets `PROPTEST_RNG_SEED` (`.cargo/config.toml`).
 const SEED: RngSeed = RngSeed::Fixed(20_261_101);
 
-/// A file with seeds of cases that failed once: it is read, and never written.
+/// A file with seeds of cases that failed once. It is read and never written.
 #[derive(Debug, Clone, PartialEq)]
 struct Regressions(&'static str);
 
@@ -125,7 +125,7 @@ proptest! {
     #![proptest_config(config(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/regressions/caching.txt")))]
 
     #[test]
-    fn many_who_want_the_same_are_all_served(plan in plan::caching(), ops in plan::equal_ops()) {
+    fn many_equal_jobs_are_all_served(plan in plan::caching(), ops in plan::equal_ops()) {
         world::play(&plan, &ops, false).map_err(TestCaseError::fail)?;
     }
 }

@@ -1,5 +1,5 @@
-//! What is played: rules and operations as plain data, so that proptest can shrink them. Numbers stand for things
-//! "modulo what exists"; [`crate::world`] gives them their meaning.
+//! Rules and operations as plain data, so that proptest can shrink them. Numbers refer to things "modulo what exists";
+//! [`crate::world`] resolves them.
 
 use eclusa_core::gate::CallResult;
 use proptest::collection::vec;
@@ -9,7 +9,7 @@ use proptest::prelude::*;
 /// Capacity, refill and per how many milliseconds.
 pub(crate) type BucketPlan = (u32, u32, u64);
 
-/// For how many milliseconds an answer is fresh, for how many more it is of use, and how many are kept.
+/// For how many milliseconds an answer is fresh, for how many more it is usable, and how many are kept.
 pub(crate) type CachePlan = (u64, u64, u64);
 
 #[derive(Debug, Clone, Default)]
@@ -17,11 +17,11 @@ pub(crate) struct GatePlan {
     pub(crate) window: Option<u32>,
     pub(crate) bucket: Option<BucketPlan>,
     pub(crate) slots: Option<u32>,
-    /// Failures, open for so many milliseconds, probes.
+    /// Failures, milliseconds open, probes.
     pub(crate) breaker: Option<(u32, u64, u32)>,
     pub(crate) cooldown: bool,
     pub(crate) pace: bool,
-    /// Of a lane: what each tenant may have for itself.
+    /// Limits per tenant of a lane.
     pub(crate) tenant_bucket: Option<BucketPlan>,
     pub(crate) tenant_slots: Option<u32>,
 }
@@ -49,7 +49,7 @@ pub(crate) struct RulePlan {
 }
 
 impl RulePlan {
-    /// Whether lines may be parked at buckets: which ones are is not in the journal.
+    /// Whether lines may be parked at buckets; which ones are parked is not in the journal.
     pub(crate) fn parks(&self) -> bool {
         let limited =
             |lane: &LanePlan| lane.gates.tenant_bucket.is_some() || lane.gates.tenant_slots.is_some();
@@ -79,7 +79,7 @@ pub(crate) struct ReportPlan {
     pub(crate) result: CallResult,
     /// For the first scoped bucket it holds, in half tokens.
     pub(crate) cost: Option<u8>,
-    /// For how long, and whether only its bucket.
+    /// The wait, and whether only its bucket is closed.
     pub(crate) close: Option<(u64, bool)>,
 }
 
@@ -93,7 +93,7 @@ pub(crate) enum OutcomePlan {
     Awaiting(u64),
 }
 
-/// Which lease is meant.
+/// Refers to a lease.
 #[derive(Debug, Clone)]
 pub(crate) enum LeasePick {
     Live(u16),
@@ -137,9 +137,9 @@ pub(crate) enum Op {
     Sweep,
     /// Ends the twin and starts another from the journal.
     Restart,
-    /// Goes on with an engine rebuilt from the journal.
+    /// Continues with an engine rebuilt from the journal.
     Reopen,
-    /// Lets the oldest chunks of the journal go.
+    /// Removes the oldest chunks of the journal.
     Clean(u8),
 }
 
@@ -211,7 +211,7 @@ pub(crate) fn open() -> impl Strategy<Value = RulePlan> {
     })
 }
 
-/// Rules under which many want the same and upstreams fail: breakers, slots and caches, nothing else.
+/// Rules with many equal jobs and failing upstreams: only breakers, slots and caches.
 pub(crate) fn caching() -> impl Strategy<Value = RulePlan> {
     let breaker = (1..3u32, prop_oneof![Just(500), Just(30_000)], 1..3u32);
     let upstream = (breaker, of(1..4u32)).prop_map(|(breaker, slots)| GatePlan {
@@ -236,7 +236,7 @@ fn ttl() -> impl Strategy<Value = u64> {
     prop_oneof![1..2_000u64, 1..120_000u64]
 }
 
-/// A job that wants one of so many answers.
+/// A job with one of this many cache keys.
 fn job(answers: u8) -> impl Strategy<Value = JobPlan> {
     let delay = prop_oneof![4 => Just(0), 1 => 1..3_000u64];
     let times = (weighted(0.3, ttl()), delay);
@@ -332,7 +332,7 @@ pub(crate) fn ops() -> impl Strategy<Value = Vec<Op>> {
     vec(op(), 1..150)
 }
 
-/// A call that went as its job does, more often than not: well, or badly.
+/// A report that usually agrees with the outcome of the job.
 fn end() -> impl Strategy<Value = (ReportPlan, OutcomePlan)> {
     let plain = |result| ReportPlan { result, cost: None, close: None };
     let bad = prop_oneof![Just(CallResult::Failed), Just(CallResult::TimedOut), Just(CallResult::Throttled)];
@@ -348,7 +348,7 @@ fn end() -> impl Strategy<Value = (ReportPlan, OutcomePlan)> {
     ]
 }
 
-/// A long random sequence in which jobs want one of two answers, time goes slowly and workers are there.
+/// A long random sequence in which jobs have one of two cache keys, time passes slowly and workers are available.
 pub(crate) fn equal_ops() -> impl Strategy<Value = Vec<Op>> {
     let wait = prop_oneof![6 => 0..500u64, 3 => 0..5_000u64, 1 => 0..60_000u64];
     let settlement = (any::<u16>(), end()).prop_map(|(lease, end)| (LeasePick::Live(lease), end.0, end.1));

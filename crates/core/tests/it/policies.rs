@@ -1,4 +1,4 @@
-//! The figures of the DICT's policies, played in simulated time.
+//! The figures of the DICT's policies, in simulated time.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ fn engine() -> Engine {
     Engine::new(&Spec::new(vec![lane], vec![upstream]).unwrap())
 }
 
-/// A policy as the table of the manual has it.
+/// A policy from the table of the manual.
 struct Policy {
     bucket: BucketId,
     spec: BucketSpec,
@@ -66,7 +66,7 @@ impl Policy {
         hold.under(self.terms.clone())
     }
 
-    /// What it holds; full if nothing is known of it.
+    /// Its balance; full if the engine does not store it.
     fn left(&self, engine: &Engine, now: Time) -> Tokens {
         engine.bucket(&self.bucket.key(), now).unwrap_or(self.spec.capacity())
     }
@@ -88,7 +88,7 @@ fn psp(capacity: u32, refill: u32) -> Policy {
     Policy::new("ENTRIES_READ_PARTICIPANT_ANTISCAN", capacity, refill, MINUTE, &PARTICIPANT).crediting(1)
 }
 
-/// Makes a call that falls under `policies` and is answered with `status`; when it may be made if not now.
+/// Makes a call under `policies` that is answered with `status`; otherwise returns when it may be made.
 fn call(engine: &mut Engine, policies: &[&Policy], id: &str, status: u16, now: Time) -> Result<(), Time> {
     let ask = Admit {
         lane: None,
@@ -121,9 +121,9 @@ fn pays(engine: &mut Engine, id: &str, now: Time) -> Credited {
     engine.credit(&[Credit { event: "payment".into(), correlation: KEY.correlation(id) }], now).remove(0)
 }
 
-/// Used again before it is full, a bucket is looked at too soon: that must not keep it for ever.
+/// A bucket that is used again before it is full is checked too early; it must still be removed later.
 #[test]
-fn a_bucket_is_forgotten_when_it_is_full_however_often_it_was_used() {
+fn a_bucket_is_removed_when_it_is_full_however_often_it_was_used() {
     let (mut engine, pf) = (engine(), pf());
     let at = |seconds| START + Span::from_secs(seconds);
     call(&mut engine, &[&pf], "a", 200, START).unwrap();
@@ -216,7 +216,7 @@ fn the_categories_of_participants_give_their_size_and_their_refill() {
 }
 
 #[test]
-fn a_scanner_is_stopped_after_five_misses_and_let_in_again_every_ten_minutes() {
+fn a_scanner_is_stopped_after_five_misses_and_gets_one_call_every_ten_minutes() {
     for user in [pf(), pf().worst()] {
         let mut engine = engine();
         let psp = psp(50_000, 25_000);
@@ -226,7 +226,7 @@ fn a_scanner_is_stopped_after_five_misses_and_let_in_again_every_ten_minutes() {
         let enough = user.spec.time_to_gain(user.hold);
         assert_eq!(call(&mut engine, &[&user, &psp], "", 404, START), Err(START + enough));
         assert_eq!(psp.left(&engine, START), Tokens::whole(50_000 - 15), "a denied call takes nothing");
-        // Who waits as told and misses again is let in about every ten minutes.
+        // A scanner that waits as long as requested gets one call about every ten minutes.
         let (mut now, mut misses) = (START, 0);
         while now < START + Span::from_secs(3_600) {
             match call(&mut engine, &[&user, &psp], "", 404, now) {
@@ -246,7 +246,7 @@ fn a_company_that_scans_is_stopped_after_fifty_misses() {
 }
 
 #[test]
-fn who_pays_for_what_was_looked_up_is_never_stopped() {
+fn a_user_who_pays_after_each_lookup_is_never_stopped() {
     for (user, gain) in [(pf(), 1), (pj(), 2)] {
         let (mut engine, psp) = (engine(), psp(50, 2));
         let mut now = START;
@@ -264,7 +264,7 @@ fn who_pays_for_what_was_looked_up_is_never_stopped() {
 }
 
 #[test]
-fn who_looks_up_and_does_not_pay_has_a_hundred_lookups_and_two_a_minute() {
+fn a_user_who_never_pays_has_a_hundred_lookups_and_two_per_minute() {
     let (mut engine, user) = (engine(), pf());
     let lookups = (0..1_000).take_while(|_| call(&mut engine, &[&user], "", 200, START).is_ok()).count();
     assert_eq!(lookups, 100);
@@ -287,7 +287,7 @@ fn slow_refills_keep_every_fraction_over_months() {
         while call(&mut engine, &[&policy], "", 200, START).is_ok() {}
         let (mut now, mut granted) = (START, 0_u64);
         let end = START + Span::from_secs(90 * 86_400);
-        // Looked at every 7 minutes and 13 ms too, which must neither lose nor mint a fraction.
+        // Also read every 7 minutes and 13 ms, which must neither lose nor add a fraction.
         while let Err(at) = call(&mut engine, &[&policy], "", 200, now) {
             let look = now + Span::from_millis(420_013);
             now = at.min(look);
@@ -304,7 +304,7 @@ fn slow_refills_keep_every_fraction_over_months() {
 }
 
 #[test]
-fn a_clock_that_steps_back_or_stands_still_mints_nothing() {
+fn a_clock_that_steps_back_or_stops_adds_no_tokens() {
     let (mut engine, policy) = (engine(), Policy::new("KEYS_CHECK", 70, 70, MINUTE, &OTHERS));
     let mut granted = 0;
     for step in 0..1_000_u64 {
@@ -316,7 +316,7 @@ fn a_clock_that_steps_back_or_stands_still_mints_nothing() {
 }
 
 #[test]
-fn changed_numbers_keep_the_balance_while_holds_are_out() {
+fn changed_numbers_keep_the_balance_while_tokens_are_held() {
     let (mut engine, old) = (engine(), pf().worst());
     for _ in 0..2 {
         call(&mut engine, &[&old], "", 404, START).unwrap();
@@ -354,7 +354,7 @@ fn changed_numbers_keep_the_balance_while_holds_are_out() {
 
 /// At the pace of the last minute; a bucket that gains as fast as it is spent never runs out.
 #[test]
-fn a_bucket_tells_when_it_will_be_empty() {
+fn a_bucket_predicts_when_it_will_be_empty() {
     let mut engine = engine();
     let policy = pf();
     let view = |engine: &Engine, now| {

@@ -1,4 +1,4 @@
-//! Which lanes are said to have something to start, so that a dispatch that waits looks again.
+//! Which lanes are reported to have something to start, so that a held dispatch is retried.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ fn one_a_minute() -> GateSpecs {
     gates
 }
 
-/// A lane over `slow`, which takes one call a minute, with jobs that may also go to `free`.
+/// A lane over `slow`, which allows one call per minute, with jobs that may also use `free`.
 fn spec(edit: impl FnOnce(&mut LaneSpec)) -> Spec {
     let mut lane = LaneSpec::new(name("mail"), Chain::new(vec![name("slow")]).unwrap());
     edit(&mut lane);
@@ -52,7 +52,7 @@ fn became_ready(engine: &mut Engine) -> bool {
 }
 
 #[test]
-fn a_job_that_comes_to_a_closed_upstream_is_no_news_and_one_to_another_is() {
+fn a_job_for_a_blocked_upstream_wakes_nothing_and_one_for_another_does() {
     let mut engine = Engine::new(&spec(|_| {}));
     enqueue(&mut engine, "slow", 1);
     assert!(became_ready(&mut engine), "the first that comes");
@@ -66,7 +66,7 @@ fn a_job_that_comes_to_a_closed_upstream_is_no_news_and_one_to_another_is() {
 }
 
 #[test]
-fn what_comes_free_while_nobody_waits_is_told_with_the_next_job() {
+fn what_comes_free_while_nothing_waits_is_reported_with_the_next_job() {
     let slots = GateSpecs::default().with_slots("max_concurrent", 1).unwrap();
     let lane = LaneSpec::new(name("mail"), Chain::new(vec![name("slow")]).unwrap());
     let mut engine =

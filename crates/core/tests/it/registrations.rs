@@ -1,4 +1,4 @@
-//! Whose rules are in force, how registrations end, and what becomes of lanes and upstreams without rules.
+//! Which rules are in force, how registrations end, and what happens to lanes and upstreams without rules.
 
 use std::sync::Arc;
 
@@ -80,7 +80,7 @@ fn restored(chunks: &[Vec<u8>]) -> Engine {
 }
 
 #[test]
-fn the_highest_stamp_rules_and_the_process_breaks_ties() {
+fn the_highest_stamp_wins_and_the_process_breaks_ties() {
     let mut engine = Engine::default();
     register(&mut engine, 5, 100, spec(&["a"], 5), NOW);
     register(&mut engine, 7, 90, spec(&["a"], 7), NOW);
@@ -96,7 +96,7 @@ fn the_highest_stamp_rules_and_the_process_breaks_ties() {
 }
 
 #[test]
-fn a_reload_takes_the_place_of_what_the_process_had_and_a_late_one_changes_nothing() {
+fn a_reload_replaces_the_rules_of_its_process_and_a_late_one_changes_nothing() {
     let mut engine = Engine::default();
     register(&mut engine, 1, 10, spec(&["a", "b"], 1), NOW);
     register(&mut engine, 1, 20, spec(&["a"], 2), NOW);
@@ -110,7 +110,7 @@ fn a_reload_takes_the_place_of_what_the_process_had_and_a_late_one_changes_nothi
 }
 
 #[test]
-fn registrations_tell_who_is_there_and_where_rules_differ() {
+fn registrations_show_live_processes_and_where_rules_differ() {
     let mut engine = Engine::default();
     register(&mut engine, 1, 10, spec(&["a", "b"], 1), NOW);
     register(&mut engine, 2, 20, spec(&["a", "c"], 2), after(5));
@@ -141,7 +141,7 @@ fn a_registration_ends_after_thirty_seconds_of_silence_and_not_before() {
 }
 
 #[test]
-fn everybody_counts_as_heard_when_an_engine_was_restored() {
+fn all_processes_count_as_live_after_a_restore() {
     let mut engine = Engine::default();
     register(&mut engine, 1, 10, spec(&["a"], 1), NOW);
     let mut engine = restored(&[saved(&mut engine)]);
@@ -197,7 +197,7 @@ fn a_job_says_when_only_its_upstream_has_no_rules() {
 }
 
 #[test]
-fn that_the_rules_are_gone_is_said_before_any_other_reason() {
+fn missing_rules_are_reported_before_any_other_reason() {
     let mut engine = Engine::default();
     register(&mut engine, 1, 10, spec(&["a"], 1), NOW);
     engine.enqueue(vec![NewJob { delay: Span::from_secs(60), ..job(1, "a") }], NOW);
@@ -215,7 +215,7 @@ fn that_the_rules_are_gone_is_said_before_any_other_reason() {
 }
 
 #[test]
-fn the_last_rules_decide_what_becomes_of_a_running_job() {
+fn the_last_rules_decide_what_happens_to_a_running_job() {
     let mut rules = spec(&["a"], 1);
     let mut careful = lane("a");
     careful.retry = RetryPolicy::default().on_ambiguous(OnAmbiguous::Stop);
@@ -231,7 +231,7 @@ fn the_last_rules_decide_what_becomes_of_a_running_job() {
 }
 
 #[test]
-fn what_a_bucket_gained_before_its_rule_changed_it_gained_under_the_old_rule() {
+fn a_bucket_gains_under_the_old_rule_until_it_changes() {
     let with = |per_second: u32| {
         let mut gates = GateSpecs::default();
         gates.bucket = Some(BucketSpec::new(10, per_second, Span::from_secs(1)).unwrap());
@@ -271,7 +271,7 @@ fn a_lowered_capacity_evicts_nobody_and_one_more_urgent_job_replaces_one() {
 }
 
 #[test]
-fn slots_lowered_while_calls_run_let_nobody_in_until_enough_have_ended() {
+fn lowered_slots_admit_nothing_until_enough_calls_have_ended() {
     let mut engine = Engine::default();
     register(&mut engine, 1, 10, spec(&["a"], 3), NOW);
     (1..=5).for_each(|id| drop(enqueue(&mut engine, id, "a", NOW)));
@@ -282,8 +282,8 @@ fn slots_lowered_while_calls_run_let_nobody_in_until_enough_have_ended() {
     assert_eq!(starts(&mut engine, "a", NOW + LEASE), [1]);
 }
 
-/// What a gateway or, if `partial`, a program that uses the library knows of the upstream: the rate and after how many
-/// failures the breaker opens.
+/// The rules for the upstream of a gateway or, if `partial`, of a program that uses the library: the rate, and the
+/// number of failures that open the breaker.
 fn gates(partial: bool, rate: Option<u32>, failures: Option<u32>) -> Spec {
     let mut gates = GateSpecs::default();
     gates.bucket = rate.map(|rate| BucketSpec::new(rate, rate, Span::from_secs(3_600)).unwrap());
@@ -302,7 +302,7 @@ fn in_force(engine: &Engine) -> (Option<i64>, bool) {
 const TEN: Option<i64> = Some(10_000_000);
 
 #[test]
-fn the_gates_of_a_gateway_and_of_the_library_hold_together_in_either_order_of_start() {
+fn gates_of_a_gateway_and_of_the_library_both_apply_in_either_order_of_start() {
     for (gateway, library) in [(10, 20), (20, 10)] {
         let mut engine = Engine::default();
         register(&mut engine, 1, gateway, gates(false, None, Some(1)), NOW);
@@ -319,7 +319,7 @@ fn the_gates_of_a_gateway_and_of_the_library_hold_together_in_either_order_of_st
 }
 
 #[test]
-fn a_gate_that_is_gone_from_the_config_of_the_newest_gateway_is_gone() {
+fn a_gate_missing_from_the_config_of_the_newest_gateway_is_removed() {
     let mut engine = Engine::default();
     register(&mut engine, 1, 10, gates(false, None, Some(1)), NOW);
     register(&mut engine, 2, 20, gates(true, Some(10), None), NOW);
@@ -332,7 +332,7 @@ fn a_gate_that_is_gone_from_the_config_of_the_newest_gateway_is_gone() {
 }
 
 #[test]
-fn a_gate_of_the_library_goes_with_it_and_comes_back_as_it_was() {
+fn a_gate_of_the_library_ends_with_it_and_returns_unchanged() {
     let mut engine = Engine::default();
     register(&mut engine, 1, 10, gates(false, None, Some(1)), NOW);
     register(&mut engine, 2, 20, gates(true, Some(10), None), NOW);
@@ -350,7 +350,7 @@ fn a_gate_of_the_library_goes_with_it_and_comes_back_as_it_was() {
 }
 
 #[test]
-fn of_two_rules_for_the_same_gate_the_newer_counts_whoever_named_it() {
+fn the_newer_of_two_rules_for_the_same_gate_wins() {
     let mut engine = Engine::default();
     register(&mut engine, 1, 10, gates(false, Some(5), None), NOW);
     register(&mut engine, 2, 20, gates(true, Some(10), None), NOW);

@@ -1,4 +1,4 @@
-//! What random sequences and readers found, told as short stories.
+//! Bugs that random sequences and reviews found, as short scenarios.
 
 use std::sync::Arc;
 
@@ -105,7 +105,7 @@ fn the_count_of_refused_jobs_survives_a_restart() {
 }
 
 #[test]
-fn a_job_that_was_never_sent_gives_the_lane_its_token_back() {
+fn a_job_that_was_never_sent_returns_the_lanes_token() {
     let mut engine = Engine::new(&spec(|lane| lane.gates = slow_gates(), GateSpecs::default()));
     engine.enqueue(vec![job(1)], NOW);
     let first = start(&mut engine, NOW);
@@ -114,7 +114,7 @@ fn a_job_that_was_never_sent_gives_the_lane_its_token_back() {
 }
 
 #[test]
-fn an_awaited_call_gives_its_token_back_at_most_once() {
+fn an_awaiting_call_returns_its_token_at_most_once() {
     let mut gates = slow_gates();
     gates.bucket = Some(BucketSpec::new(2, 1, Span::from_secs(60)).unwrap());
     let mut engine = Engine::new(&spec(|_| {}, gates));
@@ -152,10 +152,10 @@ fn a_line_parked_at_a_bucket_does_not_make_the_sweeper_spin() {
 }
 
 #[test]
-fn a_bucket_is_forgotten_after_its_parked_job_was_cancelled() {
+fn a_bucket_is_removed_after_its_parked_job_was_cancelled() {
     let mut engine = parked();
     engine.cancel(JobId(1), NOW);
-    // The call under way holds its token until its lease is over; a minute later the bucket is full.
+    // The running call holds its token until its lease is over; a minute later the bucket is full.
     engine.sweep(after(100));
     engine.sweep(after(160));
     assert_eq!(engine.bucket("scope", after(160)), None);
@@ -163,11 +163,11 @@ fn a_bucket_is_forgotten_after_its_parked_job_was_cancelled() {
 }
 
 #[test]
-fn a_full_bucket_holds_no_fraction_on_top() {
+fn a_full_bucket_keeps_no_fraction() {
     let mut engine = Engine::new(&spec(|_| {}, slow_gates()));
     let admission = admit(&mut engine, vec![], NOW);
     let Admission::Granted { lease, .. } = admission else { panic!("nothing hinders it") };
-    // A millisecond gains 16 2/3 micro-tokens. The two thirds must not outlive the token that comes back.
+    // A millisecond gains 16 2/3 micro-tokens. The two thirds must not outlive the token that is returned.
     let [first, second] = [1, 2].map(|ms| NOW + Span::from_millis(ms));
     settle(&mut engine, lease, CallResult::NotSent, Outcome::Release, first);
     assert!(matches!(admit(&mut engine, vec![], first), Admission::Granted { .. }));
@@ -175,7 +175,7 @@ fn a_full_bucket_holds_no_fraction_on_top() {
 }
 
 #[test]
-fn a_job_that_failed_sent_again_and_failed_again_has_one_dead_letter() {
+fn a_job_id_that_failed_twice_has_one_dead_letter() {
     let forgetful = |lane: &mut LaneSpec| lane.keep = Keep { span: Span::ZERO, max: 0 };
     let mut engine = Engine::new(&spec(forgetful, GateSpecs::default()));
     for _ in 0..2 {
@@ -280,7 +280,7 @@ fn lanes_that_share_a_bucket_both_get_from_it() {
 }
 
 #[test]
-fn a_negative_cost_mints_nothing() {
+fn a_negative_cost_adds_no_tokens() {
     let mut engine = Engine::new(&spec(|_| {}, GateSpecs::default()));
     let rule = BucketSpec::new(10, 1, Span::from_secs(3_600)).unwrap();
     let charge = Charge::default().from_usage("used").unwrap();
@@ -329,7 +329,7 @@ fn extreme_times_and_spans_are_counted_without_overflow() {
 }
 
 #[test]
-fn the_tenant_served_last_is_not_forgotten_with_the_idle_ones() {
+fn the_tenant_served_last_is_not_removed_with_the_idle_ones() {
     let keep_none = |lane: &mut LaneSpec| lane.keep = Keep { span: Span::ZERO, max: 0 };
     let mut engine = Engine::new(&spec(keep_none, GateSpecs::default()));
     let of = |id: u128, level| NewJob { tenant: format!("t{id}").into(), level, ..job(id) };

@@ -1,5 +1,5 @@
-//! Verbs whose answer was lost with the engine that gave it, asked again of one restored from its records; and what a
-//! chunk carries for that.
+//! Verbs whose answer was lost with its engine, repeated on an engine restored from the records; and what a chunk
+//! contains for that.
 
 use eclusa_core::gate::{CallResult, GateSpecs};
 use eclusa_core::{
@@ -24,7 +24,7 @@ fn failure() -> CallFailure {
     CallFailure { reason: FailureReason::new("refused").unwrap(), code: None, upstream: None }
 }
 
-/// An engine and all that it has written.
+/// An engine and everything it has written.
 struct Kept {
     engine: Engine,
     chunks: Vec<Vec<u8>>,
@@ -81,7 +81,7 @@ impl Kept {
 }
 
 #[test]
-fn a_dispatch_asked_again_gets_what_it_was_given() {
+fn a_repeated_dispatch_returns_its_earlier_grants() {
     let mut kept = Kept::new(5);
     let given = kept.dispatch(77, 3, NOW);
     kept.take_over();
@@ -96,7 +96,7 @@ fn a_dispatch_asked_again_gets_what_it_was_given() {
 }
 
 #[test]
-fn an_admission_asked_again_gets_the_lease_it_was_given() {
+fn a_repeated_admission_returns_its_earlier_lease() {
     let mut kept = Kept::new(0);
     let given = kept.admit(77, NOW);
     kept.take_over();
@@ -107,7 +107,7 @@ fn an_admission_asked_again_gets_the_lease_it_was_given() {
 }
 
 #[test]
-fn leases_carry_the_epoch_of_the_one_who_restored() {
+fn leases_have_the_epoch_of_the_restored_engine() {
     let mut kept = Kept::new(2);
     assert_eq!(kept.dispatch(1, 1, NOW)[0].lease.epoch, 0);
     kept.epoch = 41;
@@ -121,7 +121,7 @@ fn leases_carry_the_epoch_of_the_one_who_restored() {
 }
 
 #[test]
-fn a_settlement_asked_again_answers_what_it_did_and_changes_nothing() {
+fn a_repeated_settlement_returns_what_it_did_and_changes_nothing() {
     let retry = Outcome::Retry { after: Span::from_secs(5), failure: failure() };
     let wait = Outcome::awaiting(Span::from_secs(60));
     for outcome in
@@ -153,7 +153,7 @@ fn only_the_last_settlement_of_a_job_is_remembered() {
 }
 
 #[test]
-fn a_job_that_its_lane_forgot_remembers_no_settlement() {
+fn a_removed_job_remembers_no_settlement() {
     let mut lane = spec().lanes()[0].clone();
     lane.keep = Keep { span: Span::ZERO, max: 0 };
     let spec = Spec::new(vec![lane], spec().upstreams().to_vec()).unwrap();
@@ -164,7 +164,7 @@ fn a_job_that_its_lane_forgot_remembers_no_settlement() {
 }
 
 #[test]
-fn a_replay_asked_again_is_the_same_job_whatever_became_of_it() {
+fn a_repeated_replay_is_the_same_job_however_it_ended() {
     for outcome in [Outcome::Done, Outcome::Dead(failure())] {
         let mut kept = Kept::new(1);
         let lease = kept.dispatch(1, 1, NOW)[0].lease;
@@ -204,7 +204,7 @@ fn without_changes_nothing_is_written() {
 }
 
 #[test]
-fn every_chunk_carries_the_time_and_another_clock_goes_on_from_there() {
+fn every_chunk_contains_the_time_and_another_clock_continues_from_there() {
     let mut kept = Kept::new(1);
     let now = kept.engine.now(NOW + Span::from_secs(60));
     kept.engine.pause(&name("a"), true);

@@ -20,7 +20,7 @@ fn lane() -> Name {
     Name::new("a").unwrap()
 }
 
-/// An engine that is built anew from its records now and then.
+/// An engine that is rebuilt from its records at random times.
 struct World {
     engine: Engine,
     chunks: Vec<Vec<u8>>,
@@ -53,7 +53,7 @@ impl World {
         next(&mut self.random) % below
     }
 
-    /// Saves what the last verb changed, and now and then goes on with an engine built from all that was saved.
+    /// Saves what the last verb changed, and sometimes continues with an engine rebuilt from everything saved.
     fn step(&mut self) {
         let mut chunk = Engine::begin_chunk();
         self.engine.save_changes(&mut chunk).unwrap();
@@ -97,7 +97,7 @@ impl World {
         self.step();
     }
 
-    /// Ends one of the jobs that run; says whether it succeeded.
+    /// Ends one of the running jobs; returns whether it succeeded.
     fn end_one(&mut self, well_in_eight: u64) -> Option<(Grant, bool)> {
         let count = self.running.len() as u64;
         let at = usize::try_from(self.pick(count.max(1))).unwrap();
@@ -167,7 +167,7 @@ fn a_bulk_replay_sends_each_letter_once_and_never_overfills_a_lane() {
                     for letter in &swept.replayed {
                         assert!(sent.insert(letter.letter), "seed {seed}: {letter:?} twice");
                     }
-                    // Not so far that letters are kept no longer.
+                    // Not so far that letters expire.
                     if swept.next <= world.now + Span::from_secs(1) {
                         world.now = world.now.max(swept.next);
                     }
@@ -187,7 +187,7 @@ fn a_bulk_replay_sends_each_letter_once_and_never_overfills_a_lane() {
     }
 }
 
-/// What a redrive may do, from what it did.
+/// Checks what a redrive may do, based on what it did before.
 #[derive(Default)]
 struct Judge {
     last_failure: BTreeMap<JobId, Time>,
@@ -219,7 +219,7 @@ impl Judge {
 }
 
 #[test]
-fn a_redrive_sends_a_canary_first_waits_after_failures_and_gives_up_in_the_end() {
+fn a_redrive_sends_a_canary_first_waits_after_failures_and_finally_gives_up() {
     let mut in_waves = 0;
     for seed in 0..SEEDS {
         let mut world = World::new(seed, true);

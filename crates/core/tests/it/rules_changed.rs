@@ -1,4 +1,4 @@
-//! What becomes of answers and of those who wait for one when rules change, in place or as a store is opened.
+//! Cached answers, and jobs that wait for one, when rules change in place or as a store is opened.
 
 use eclusa_core::gate::{CallResult, GateSpecs};
 use eclusa_core::{
@@ -24,7 +24,7 @@ fn job(id: u128) -> NewJob {
     NewJob { cache_key: Some("cpf:1".into()), ..NewJob::new(JobId(id), name("score"), "acme", vec![]) }
 }
 
-/// An engine and all that it has written.
+/// An engine and everything it has written.
 struct Kept {
     engine: Engine,
     chunks: Vec<Vec<u8>>,
@@ -45,7 +45,7 @@ impl Kept {
         restorer.finish(self.asks).unwrap()
     }
 
-    /// Changes the rules in place, or of an engine that was restored.
+    /// Changes the rules in place, or by restoring the engine with other rules.
     fn change(&mut self, caches: bool) {
         self.save();
         if self.reopens {
@@ -83,7 +83,7 @@ fn numbers(grants: &[(u128, LeaseId)]) -> Vec<u128> {
     grants.iter().map(|(job, _)| *job).collect()
 }
 
-/// Plays a story twice: with rules that change in place, and with a store that is opened under the changed ones.
+/// Runs a scenario twice: with rules that change in place, and with a store that is opened with the changed rules.
 fn both_ways(story: impl Fn(&mut Kept)) {
     for reopens in [false, true] {
         story(&mut Kept { engine: Engine::new(&spec(true)), chunks: Vec::new(), reopens, asks: 1 });
@@ -91,7 +91,7 @@ fn both_ways(story: impl Fn(&mut Kept)) {
 }
 
 #[test]
-fn without_a_cache_those_set_aside_go_for_themselves() {
+fn without_a_cache_jobs_set_aside_are_sent_themselves() {
     both_ways(|kept| {
         kept.engine.enqueue(vec![job(1), job(2), job(3)], NOW);
         assert_eq!(numbers(&kept.dispatch()), [1]);
@@ -101,7 +101,7 @@ fn without_a_cache_those_set_aside_go_for_themselves() {
 }
 
 #[test]
-fn with_the_cache_back_one_of_several_that_run_answers_those_that_wait() {
+fn with_the_cache_back_one_of_several_running_jobs_answers_the_waiting_ones() {
     both_ways(|kept| {
         kept.engine.enqueue(vec![job(1), job(2), job(3), job(4)], NOW);
         let first = kept.dispatch();
@@ -125,7 +125,7 @@ fn with_the_cache_back_one_of_several_that_run_answers_those_that_wait() {
 }
 
 #[test]
-fn without_a_cache_answers_are_forgotten() {
+fn without_a_cache_answers_are_removed() {
     both_ways(|kept| {
         kept.engine.enqueue(vec![job(1)], NOW);
         let grants = kept.dispatch();
@@ -139,7 +139,7 @@ fn without_a_cache_answers_are_forgotten() {
 }
 
 #[test]
-fn with_the_cache_back_those_that_wait_get_the_answer_that_is_still_there() {
+fn with_the_cache_back_waiting_jobs_get_the_answer_that_is_still_stored() {
     both_ways(|kept| {
         kept.engine.enqueue(vec![job(1), job(2)], NOW);
         let first = kept.dispatch();
@@ -162,9 +162,9 @@ fn with_the_cache_back_those_that_wait_get_the_answer_that_is_still_there() {
     });
 }
 
-/// More wait for an answer than one verb ends, and no record speaks of those that are left.
+/// More jobs wait for an answer than one verb ends, and no record mentions the remaining ones.
 #[test]
-fn an_engine_that_follows_owes_an_answer_to_all_that_wait_for_it() {
+fn a_following_engine_answers_all_jobs_that_wait() {
     let mut kept = Kept { engine: Engine::new(&spec(true)), chunks: Vec::new(), reopens: false, asks: 0 };
     kept.engine.enqueue((1..=250).map(job).collect(), NOW);
     let (_, lease) = kept.dispatch()[0];

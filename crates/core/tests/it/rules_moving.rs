@@ -1,7 +1,7 @@
-//! Rules that change while everything else goes on: several processes register, reload, stop and fall silent.
+//! Rules that change while everything else continues: several processes register, reload, stop and become silent.
 //!
-//! At every change an engine restored from the records, or one that followed them, gets the same change. Both must have the same state then and give
-//! the same answers from there on. At the end, under rules that hinder nothing, no job is left behind.
+//! At every change, an engine that was restored from the records or followed them gets the same change. Both must then
+//! have the same state and give the same answers. At the end, under rules without limits, no job is left.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ const MAX_ROUNDS: usize = 2_000;
 #[derive(Debug, Clone)]
 pub(crate) enum Move {
     Play(Op),
-    /// A process is started or reloaded with these rules, but for one of the lanes or all of them.
+    /// A process is started or reloaded with these rules, without one of the lanes or all of them.
     Register {
         process: u8,
         rules: u8,
@@ -56,7 +56,7 @@ pub(crate) fn moves() -> impl Strategy<Value = Vec<Move>> {
     vec(one, 1..80)
 }
 
-/// Plays `moves` under the three sets of rules.
+/// Runs `moves` with the three sets of rules.
 pub(crate) fn play(plans: &[RulePlan], moves: &[Move]) -> Verdict {
     let mut world = Moving::new(plans);
     for (number, step) in moves.iter().enumerate() {
@@ -68,7 +68,7 @@ pub(crate) fn play(plans: &[RulePlan], moves: &[Move]) -> Verdict {
 struct Moving {
     plans: Vec<RulePlan>,
     engine: Engine,
-    /// Restored at the last change of rules, and told the same since.
+    /// An engine restored at the last change of rules, with the same calls since.
     twin: Option<Engine>,
     chunks: Vec<Vec<u8>>,
     now: Time,
@@ -151,7 +151,7 @@ impl Moving {
         self.chunks.push(chunk);
     }
 
-    /// An engine restored from the records that is the same as the one that wrote them.
+    /// An engine restored from the records, which must equal the one that wrote them.
     fn restored(&mut self) -> Verdict<Engine> {
         self.save();
         ensure!(!self.engine.has_changes(), "there is something to save right after it was saved");
@@ -160,7 +160,7 @@ impl Moving {
         let every = 1 + self.chunks.len() % 3;
         let mut followed = follow(&self.chunks, 0, |number| number.is_multiple_of(every));
         ensure!(!followed.has_changes(), "an engine that followed has something to save");
-        // A restored engine has heard everybody; that is not what is compared here.
+        // In a restored engine all processes count as live; that is not compared here.
         for view in self.engine.registrations().collect::<Vec<_>>() {
             self.hear(view.process);
             restored.heard_from(view.process, self.now);
@@ -168,7 +168,7 @@ impl Moving {
         }
         self.same(&restored)?;
         self.same(&followed).map_err(|problem| format!("followed: {problem}"))?;
-        // Either goes on as the other would.
+        // Both continue in the same way.
         Ok(if self.chunks.len().is_multiple_of(2) { restored } else { followed })
     }
 
@@ -194,7 +194,7 @@ impl Moving {
         change(&mut restored, self.now);
         self.same(&restored).map_err(|problem| format!("changed in place: {problem}"))?;
         self.restored().map_err(|problem| format!("restored after the change: {problem}"))?;
-        // Parked lines are looked at once more after a restart, so their order differs for a while.
+        // Parked lines are checked once more after a restart, so their order differs for a while.
         self.twin = Some(restored).filter(|_| !self.parks);
         Ok(())
     }
@@ -314,7 +314,7 @@ impl Moving {
 
     fn lease(&self, plan: &LeasePick) -> LeaseId {
         let (LeasePick::Live(lease) | LeasePick::Issued(lease) | LeasePick::MadeUp(lease, _)) = plan;
-        // Most of those issued last are still out.
+        // Most of the last issued leases are still open.
         let last = &self.leases[self.leases.len().saturating_sub(8)..];
         pick(last, *lease).unwrap_or(LeaseId { epoch: 9, number: 9, nonce: 9 })
     }
@@ -343,7 +343,7 @@ impl Moving {
         job
     }
 
-    /// Under rules that hinder nothing, workers that succeed at once leave no job behind.
+    /// Under rules without limits, workers that succeed at once leave no job.
     fn drain(&mut self) -> Verdict {
         let mut open = self.plans[0].clone();
         open.upstreams.iter_mut().for_each(|gates| *gates = plan::GatePlan::default());

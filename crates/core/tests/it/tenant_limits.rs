@@ -19,7 +19,7 @@ fn name(text: &str) -> Name {
     Name::new(text).unwrap()
 }
 
-/// A lane whose tenants may start so many a minute and run so many at a time.
+/// A lane with a rate per minute and a concurrency per tenant.
 fn spec(per_minute: Option<u32>, slots: Option<u32>, fair: bool) -> Spec {
     let mut lane = LaneSpec::new(name("mail"), Chain::new(vec![name("up")]).unwrap());
     let rate = per_minute.map(|count| BucketSpec::new(count, count, Span::from_secs(60)).unwrap());
@@ -73,7 +73,7 @@ fn restarted(engine: &mut Engine, journal: &mut Vec<Vec<u8>>) -> Engine {
     restorer.finish(journal.len() as u64).unwrap()
 }
 
-/// Asks for a direct call of `tenant`; says whether it may be made.
+/// Asks for a direct call of `tenant`; returns whether it is admitted.
 fn call(engine: &mut Engine, tenant: &str, now: Time) -> bool {
     let (lane, tenant, chain, holds) = (Some(name("mail")), Some(tenant.into()), Vec::new(), Vec::new());
     let lease = Span::from_secs(600);
@@ -82,7 +82,7 @@ fn call(engine: &mut Engine, tenant: &str, now: Time) -> bool {
 }
 
 #[test]
-fn a_changed_limit_holds_for_tenants_that_only_make_direct_calls() {
+fn a_changed_limit_applies_to_tenants_that_only_make_direct_calls() {
     for tenant in ["a", "a/b%2Fc"] {
         let mut engine = Engine::new(&spec(Some(1), Some(1), true));
         assert_eq!([0, 0].map(|secs| call(&mut engine, tenant, after(secs))), [true, false]);
@@ -109,7 +109,7 @@ fn a_changed_rate_keeps_what_is_spent() {
 }
 
 #[test]
-fn more_slots_are_there_at_once_and_fewer_as_calls_end() {
+fn added_slots_are_available_at_once_and_removed_ones_as_calls_end() {
     let mut engine = Engine::new(&spec(None, Some(1), true));
     enqueue(&mut engine, "a", 0..9);
     let mut running = take(&mut engine, NOW);
@@ -125,7 +125,7 @@ fn more_slots_are_there_at_once_and_fewer_as_calls_end() {
 }
 
 #[test]
-fn a_limit_that_is_new_holds_for_those_that_wait() {
+fn a_new_limit_applies_to_waiting_jobs() {
     for fair in [true, false] {
         let mut engine = Engine::new(&spec(None, None, fair));
         enqueue(&mut engine, "a", 0..5);

@@ -1,4 +1,4 @@
-//! Plays a plan on an engine under virtual time and has every step judged.
+//! Runs a plan on an engine in virtual time and checks every step.
 
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ pub(crate) struct World {
     open: bool,
 }
 
-/// Plays `ops`, then lets time and willing workers end whatever is left.
+/// Runs `ops`, then lets time and successful workers end all remaining jobs.
 pub(crate) fn play(plan: &RulePlan, ops: &[Op], open: bool) -> Verdict {
     let spec = rules::spec(plan);
     let mut world = World::new(plan, &spec, open);
@@ -113,7 +113,7 @@ impl World {
                 self.call(&Call::Cancel(job))?;
             }
             Op::Admit { lane, upstream, hold, lease_ms } => {
-                // Lost leases are taken up before, so that what the admission itself does can be told.
+                // Lost leases are taken up first, to separate that from what the admission itself does.
                 self.call(&Call::Sweep)?;
                 let at = upstream.map(usize::from);
                 let hold = hold.filter(|_| self.ledger.plan.scoped);
@@ -228,7 +228,7 @@ impl World {
     fn report(&self, lease: LeaseId, plan: &ReportPlan) -> Report {
         let held = self.ledger.leases.get(&lease).and_then(|lease| lease.held.first());
         let key = held.map(|(key, _)| Arc::<str>::from(key.as_str()));
-        // All policies charge what the answer says was used.
+        // All policies charge the usage that the answer reports.
         let usage = |halves| Usage::Amount(Tokens::from_micro(i64::from(halves) * HALF_TOKEN));
         Report {
             result: plan.result,
@@ -256,7 +256,7 @@ impl World {
         (lane, pick(&letters, letter).unwrap_or(JobId(0)))
     }
 
-    /// Follows wake-up times alone, with workers that succeed at once, until nothing waits; then nothing is left.
+    /// Follows only wake-up times, with workers that succeed at once, until nothing waits; then nothing must be left.
     fn drain(&mut self) -> Verdict {
         for lane in 0..2 {
             self.step(&Op::Pause(lane, false))?;
@@ -278,7 +278,7 @@ impl World {
         Err(format!("still jobs after {MAX_ROUNDS} rounds: {:?}", self.ledger.jobs))
     }
 
-    /// Ends all leases of jobs as done; says whether there were any.
+    /// Settles all leases of jobs as done; returns whether there were any.
     fn succeed(&mut self) -> Verdict<bool> {
         let of_jobs = self.ledger.leases.iter().filter(|(_, lease)| lease.job.is_some() && !lease.awaiting);
         let settle = |lease: LeaseId| Settlement {
@@ -315,7 +315,7 @@ impl World {
         Err(format!("sweeps without end at {:?}", self.now))
     }
 
-    /// After long enough nothing is remembered but lanes, upstreams and tenants.
+    /// After enough time, only lanes, upstreams and tenants remain.
     fn is_forgotten(&self) -> Verdict {
         for view in self.engine.lanes(self.now) {
             ensure!(view.finished == 0 && view.dead_letters == 0, "not forgotten: {view:?}");
@@ -335,7 +335,7 @@ fn failure() -> CallFailure {
 
 fn to_outcome(plan: &OutcomePlan) -> Outcome {
     match plan {
-        // The largest answers are for their jobs alone.
+        // The largest answers are not cached.
         OutcomePlan::Done(Some(8)) => Outcome::DoneUncached,
         OutcomePlan::Done(_) => Outcome::Done,
         OutcomePlan::Retry(ms) => Outcome::Retry { after: Span::from_millis(*ms), failure: failure() },
@@ -346,7 +346,7 @@ fn to_outcome(plan: &OutcomePlan) -> Outcome {
     }
 }
 
-/// With every mix of what may be known of a job that is waited for.
+/// Varies what is known about an awaiting job.
 pub(crate) fn awaiting(ms: u64) -> Outcome {
     let poll = (!ms.is_multiple_of(3))
         .then(|| Polling { after: Span::from_millis(ms / 4), every: Span::from_millis(ms / 8) });

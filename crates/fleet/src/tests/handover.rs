@@ -1,9 +1,9 @@
-//! An owner stops in order, and its successor reads the journal ahead.
+//! Planned changes of owner: the successor reads the journal ahead.
 
 use super::*;
 use crate::TakeReason;
 
-/// An owner that lives, on run `a`, and wants to be followed.
+/// A live owner on run `a` that named a successor.
 fn stopping(number: u64, successor: ProcessId, released: bool) -> Look {
     let mut look = Look { listeners: 1, ..gone("a", number, 1) };
     let view = look.term.as_mut().unwrap();
@@ -11,7 +11,7 @@ fn stopping(number: u64, successor: ProcessId, released: bool) -> Look {
     look
 }
 
-/// What an owner sees when its successor has an engine up to `number`; `None` if it is not heard.
+/// What an owner sees when its successor has an engine up to `number`; `None` if the successor claims nothing.
 fn seen(process: &Process, number: Option<u64>) -> Look {
     let (term, epoch) = process.machine.holds().unwrap();
     let mut look = Look { listeners: 1, ..gone("a", 5, epoch) };
@@ -22,7 +22,7 @@ fn seen(process: &Process, number: Option<u64>) -> Look {
 }
 
 #[test]
-fn an_owner_that_stops_goes_on_until_its_successor_has_read_the_journal() {
+fn an_owner_that_stops_stays_owner_until_its_successor_has_read_the_journal() {
     let mut owner = Process::owner(Ack::Write, 5);
     owner.machine.stop(Some(OTHER));
     let (term, _) = owner.machine.holds().unwrap();
@@ -49,7 +49,7 @@ fn an_owner_that_stops_goes_on_until_its_successor_has_read_the_journal() {
 }
 
 #[test]
-fn an_owner_waits_for_a_successor_that_is_heard_and_not_for_ever() {
+fn an_owner_waits_for_a_live_successor_but_not_forever() {
     const AT_MOST: u64 = 10_000;
     for (claims, waits, successor) in [(None, TERM, None), (Some(3), AT_MOST, Some(OTHER))] {
         let mut owner = Process::owner(Ack::Write, 5);
@@ -73,7 +73,7 @@ fn an_owner_waits_for_a_successor_that_is_heard_and_not_for_ever() {
 }
 
 #[test]
-fn another_successor_is_named_if_the_first_one_goes() {
+fn another_successor_is_named_if_the_first_one_stops() {
     let mut owner = Process::owner(Ack::Write, 5);
     owner.machine.stop(Some(OTHER));
     owner.send();
@@ -115,7 +115,7 @@ fn an_owner_that_steps_down_follows_its_successor() {
 }
 
 #[test]
-fn an_owner_that_steps_down_goes_on_if_nobody_gets_ready() {
+fn an_owner_that_steps_down_stays_owner_if_nobody_gets_ready() {
     for claims in [None, Some(3)] {
         let mut owner = owning();
         owner.machine.step_down(OTHER);
@@ -143,7 +143,7 @@ fn claim(number: u64) -> Command {
 
 const AHEAD: Command = Command::Build { epoch: None };
 
-/// A successor whose engine is at `number`, and that is about to look.
+/// A successor whose engine has chunk `number`, about to look.
 fn prepared(number: u64) -> Process {
     let mut process = Process::new(Ack::Write);
     assert_eq!(process.send(), Command::Look);
@@ -166,7 +166,7 @@ fn prepared(number: u64) -> Process {
 }
 
 #[test]
-fn a_successor_does_only_the_rest_when_the_term_is_released() {
+fn a_successor_reads_only_the_rest_after_the_release() {
     let mut process = prepared(5);
     process.reply(Reply::Looked(stopping(6, ME, false)));
     let (fifth, sixth) = (Position { epoch: 1, number: 5 }, Position { epoch: 1, number: 6 });
@@ -196,7 +196,8 @@ fn a_successor_does_only_the_rest_when_the_term_is_released() {
     assert!(process.machine.owns() && process.now < asked + TERM / 4);
 }
 
-/// The owner appends faster than the end of the journal is seen, and may have cleaned it before the first page was read.
+/// The owner may append faster than the successor reads, and may have cleaned the journal before the first page was
+/// read.
 #[test]
 fn a_successor_reads_up_to_a_chunk_it_saw_after_its_first_page() {
     let mut process = Process::new(Ack::Write);
@@ -226,7 +227,7 @@ fn a_successor_reads_up_to_a_chunk_it_saw_after_its_first_page() {
 }
 
 #[test]
-fn a_successor_that_is_not_ready_goes_on_after_the_release() {
+fn a_successor_that_is_not_ready_continues_after_the_release() {
     let mut process = Process::new(Ack::Write);
     process.send();
     process.reply(Reply::Looked(stopping(5, ME, false)));

@@ -1,4 +1,4 @@
-//! What an owner appends and tells.
+//! What an owner appends and reports.
 
 use super::*;
 
@@ -58,7 +58,7 @@ fn answers_wait_for_the_end_of_a_snapshot() {
 }
 
 #[test]
-fn an_unfinished_snapshot_is_begun_again_and_not_repeated() {
+fn an_unfinished_snapshot_is_started_again_and_not_repeated() {
     let mut process = Process::owner(Ack::Write, 5);
     process.changes = vec![11];
     process.appends();
@@ -98,7 +98,7 @@ fn a_process_that_stops_saves_what_the_server_lost_first() {
 }
 
 #[test]
-fn a_repeated_append_tells_of_no_unheard_answers() {
+fn a_repeated_append_reports_no_unreceived_answers() {
     let mut process = Process::owner(Ack::Write, 5);
     process.changes = vec![11];
     process.appends();
@@ -123,7 +123,7 @@ fn a_replica_is_waited_for_only_after_a_write_on_the_same_connection() {
 }
 
 #[test]
-fn what_a_replica_has_is_told_after_the_term_was_found_to_hold() {
+fn replicated_batches_are_reported_after_the_term_was_verified() {
     let mut process = Process::owner(Ack::Replicate, 5);
     process.changes = vec![11];
     assert_eq!(process.send(), Command::Confirm);
@@ -174,7 +174,7 @@ fn a_journal_that_cannot_be_used_is_read_again() {
     assert!(process.renews());
 }
 
-/// Appends without being heard until it looks who else is there; says when it became deaf.
+/// Appends without a subscription until it looks for other processes; returns when it lost the subscription.
 fn goes_deaf(process: &mut Process) -> u64 {
     let since = process.now;
     for _ in 0..300 {
@@ -184,14 +184,14 @@ fn goes_deaf(process: &mut Process) -> u64 {
             other => panic!("{other:?}"),
         }
         process.now += 10;
-        // It is never idle, so that nothing but its deafness makes it let go.
+        // It is never idle, so only the missing subscription can make it release the term.
         process.changes = vec![11];
     }
     panic!("it never looks");
 }
 
 #[test]
-fn an_owner_that_is_deaf_for_a_term_releases_it_to_whoever_hears() {
+fn an_owner_without_subscription_for_a_term_releases_it() {
     for ack in [Ack::Write, Ack::Fsync] {
         let mut process = Process::owner(ack, 5);
         process.changes = vec![11];
@@ -213,7 +213,7 @@ fn an_owner_that_is_deaf_for_a_term_releases_it_to_whoever_hears() {
 }
 
 #[test]
-fn a_deaf_owner_goes_on_while_it_is_alone_or_when_it_hears_again() {
+fn an_owner_without_subscription_stays_while_no_other_is_connected_or_once_it_is_subscribed_again() {
     let mut process = Process::owner(Ack::Write, 5);
     goes_deaf(&mut process);
     process.reply(Reply::Looked(Look { connected: 0, ..gone("a", 5, 1) }));
@@ -226,7 +226,7 @@ fn a_deaf_owner_goes_on_while_it_is_alone_or_when_it_hears_again() {
 }
 
 #[test]
-fn a_deaf_owner_that_takes_its_released_term_itself_misses_nothing() {
+fn an_owner_that_takes_back_its_released_term_misses_nothing() {
     let mut process = Process::owner(Ack::Write, 5);
     goes_deaf(&mut process);
     let (term, number) = (process.machine.holds().unwrap().0, 5 + 300);

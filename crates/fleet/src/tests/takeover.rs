@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn what_was_read_from_another_run_is_no_state() {
+fn what_was_read_from_another_run_is_not_claimed() {
     let mut process = Process::new(Ack::Write);
     process.take(&gone("a", 5, 1), 5);
     process.read(5);
@@ -17,7 +17,7 @@ fn what_was_read_from_another_run_is_no_state() {
 }
 
 #[test]
-fn a_journal_shorter_than_its_term_says_is_read_again() {
+fn a_journal_shorter_than_its_term_is_read_again() {
     let mut process = Process::new(Ack::Write);
     process.take(&gone("a", 5, 1), 5);
     process.read(3);
@@ -26,7 +26,7 @@ fn a_journal_shorter_than_its_term_says_is_read_again() {
 }
 
 #[test]
-fn the_settling_begins_anew_when_the_server_restarts_again_or_does_not_answer() {
+fn settling_restarts_when_the_server_restarts_again_or_does_not_answer() {
     let mut process = Process::owner(Ack::Write, 5);
     process.refused_append(Refusal::Regressed);
     let claims = vec![Claim { process: OTHER, position: Position::default() }];
@@ -45,7 +45,7 @@ fn the_settling_begins_anew_when_the_server_restarts_again_or_does_not_answer() 
 }
 
 #[test]
-fn a_living_process_with_more_state_goes_first_however_long_it_takes() {
+fn a_live_process_with_more_state_goes_first_however_long_it_takes() {
     let mut process = Process::owner(Ack::Write, 5);
     process.refused_append(Refusal::Regressed);
     let more = Claim { process: OTHER, position: Position { epoch: u64::MAX, number: 1 } };
@@ -63,7 +63,7 @@ fn a_living_process_with_more_state_goes_first_however_long_it_takes() {
 }
 
 #[test]
-fn a_process_that_cannot_subscribe_does_not_keep_others_from_taking_over() {
+fn a_process_that_cannot_subscribe_does_not_block_others() {
     let mut process = Process::owner(Ack::Write, 5);
     process.refused_append(Refusal::Regressed);
     let mut claims = Vec::new();
@@ -107,7 +107,7 @@ fn a_process_that_cannot_read_the_journal_does_not_take_it_after_a_restart() {
 }
 
 #[test]
-fn an_owner_is_not_silent_because_its_follower_or_the_server_stood_still() {
+fn an_owner_is_not_silent_because_its_follower_or_the_server_was_paused() {
     let mut process = Process::new(Ack::Write);
     let look = Look { listeners: 1, ..gone("a", 5, 1) };
     assert_eq!(process.send(), Command::Look);
@@ -119,7 +119,7 @@ fn an_owner_is_not_silent_because_its_follower_or_the_server_stood_still() {
 }
 
 #[test]
-fn an_empty_server_is_taken_at_once_only_by_a_process_that_never_heard_of_a_term() {
+fn an_empty_server_is_taken_at_once_only_by_a_process_that_never_saw_a_term() {
     let empty = Look { term: None, listeners: 0, connected: 1, ..gone("a", 0, 1) };
     let mut fresh = Process::new(Ack::Write);
     let begun = fresh.now;
@@ -137,7 +137,7 @@ fn an_empty_server_is_taken_at_once_only_by_a_process_that_never_heard_of_a_term
 }
 
 #[test]
-fn an_old_owner_does_not_write_over_a_journal_that_went_on_without_it() {
+fn an_old_owner_does_not_overwrite_a_journal_that_continued_without_it() {
     let mut process = Process::owner(Ack::Write, 5);
     process.refused_append(Refusal::Regressed);
     assert!(matches!(process.send(), Command::Claim(_)));
@@ -149,7 +149,7 @@ fn an_old_owner_does_not_write_over_a_journal_that_went_on_without_it() {
 }
 
 #[test]
-fn a_look_from_which_time_has_passed_does_not_lead_to_a_take() {
+fn an_outdated_look_does_not_lead_to_a_take() {
     for answered in [true, false] {
         let mut process = Process::new(Ack::Write);
         let empty = Look { term: None, listeners: 0, connected: 1, ..gone("a", 0, 1) };
@@ -167,7 +167,7 @@ fn a_look_from_which_time_has_passed_does_not_lead_to_a_take() {
 }
 
 #[test]
-fn the_settling_begins_anew_when_the_server_is_emptied_again() {
+fn settling_restarts_when_the_server_is_emptied_again() {
     let mut process = Process::new(Ack::Write);
     let empty = Look { term: None, ..gone("a", 0, 1) };
     for _ in 0..8 {
@@ -188,7 +188,7 @@ fn the_settling_begins_anew_when_the_server_is_emptied_again() {
 }
 
 #[test]
-fn a_tenure_that_ends_before_its_chunks_are_back_misses_them() {
+fn a_tenure_that_ends_before_its_chunks_are_restored_misses_them() {
     let mut process = Process::owner(Ack::Write, 5);
     process.changes = vec![13, 12, 11];
     for _ in 0..3 {
@@ -212,7 +212,7 @@ fn a_tenure_that_ends_before_its_chunks_are_back_misses_them() {
 }
 
 #[test]
-fn the_settling_begins_anew_when_the_server_does_not_answer() {
+fn settling_restarts_when_the_server_does_not_answer() {
     let mut process = Process::new(Ack::Write);
     let empty = Look { term: None, ..gone("a", 0, 1) };
     for _ in 0..8 {
@@ -230,7 +230,7 @@ fn the_settling_begins_anew_when_the_server_does_not_answer() {
 }
 
 #[test]
-fn a_process_that_stood_still_through_the_settling_looks_again_before_it_takes() {
+fn a_process_paused_during_settling_looks_again_before_it_takes() {
     let mut process = Process::new(Ack::Write);
     let empty = Look { term: None, ..gone("a", 0, 1) };
     assert_eq!(process.send(), Command::Look);
@@ -252,7 +252,7 @@ fn an_owner_that_repairs_the_journal_is_not_superseded_because_its_connection_br
 }
 
 #[test]
-fn an_owner_says_when_the_journal_has_all_that_it_has() {
+fn an_owner_reports_when_the_journal_has_everything() {
     let mut process = Process::owner(Ack::Write, 5);
     process.changes = vec![12, 11];
     assert!(process.appends().whole);
@@ -267,7 +267,7 @@ fn an_owner_says_when_the_journal_has_all_that_it_has() {
     assert!(process.appends().whole);
 }
 
-/// The term that a process asks for next, looking as long as it takes.
+/// The next term that a process tries to take, looking as often as needed.
 fn asks_for(process: &mut Process, look: &Look) -> TermId {
     for _ in 0..20 {
         match process.send() {
@@ -299,7 +299,7 @@ fn a_take_that_the_server_runs_after_another_try_is_resumed() {
     process.lost();
     let second = asks_for(&mut process, &look);
     assert_ne!(first, second);
-    // The server ran the first one just before.
+    // The server ran the first take just before.
     process.reply(Reply::NotTaken);
     assert_eq!(process.send(), Command::Look);
     process.looked(&taken(&look, first));

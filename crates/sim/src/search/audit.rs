@@ -1,4 +1,4 @@
-//! What the checkers of the search know, and what they find wrong.
+//! The checkers of the search and their findings.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -13,26 +13,26 @@ use crate::loss::Losses;
 
 /// See the module.
 #[derive(Debug, Clone, Default, Hash)]
-pub(super) struct Audit {
+pub(super) struct SearchAudit {
     /// Every term that was ever taken, with its epoch.
     pub(super) terms: BTreeMap<TermId, u64>,
     /// Every state that was ever in a journal.
     pub(super) journaled: BTreeSet<Chain>,
-    /// What was acknowledged, and what became of it.
+    /// What was acknowledged, and what happened to it.
     pub(super) losses: Losses,
-    /// What was found wrong.
+    /// The violation that was found, if any.
     pub(super) violation: Option<Violation>,
 }
 
-impl Audit {
-    /// Something is wrong.
+impl SearchAudit {
+    /// Reports a violation.
     pub(super) fn fail(&mut self, invariant: &'static str, what: fmt::Arguments<'_>) {
         if self.violation.is_none() {
             self.violation = Some(Violation { invariant, what: what.to_string() });
         }
     }
 
-    /// I2, I9, I10: a term is taken once, its epoch is its own, and its owner was gone.
+    /// I2, I9, I10: a term is taken once, its epoch is unique, and the previous owner had vanished.
     pub(super) fn taken(&mut self, take: &Take, process: ProcessId, epoch: u64, gone: bool) {
         if self.terms.values().any(|known| *known == epoch) {
             self.fail("I9", format_args!("{process} takes epoch {epoch}, which was taken before"));
@@ -48,7 +48,7 @@ impl Audit {
         }
     }
 
-    /// I2: an append counts under the term of the process that sent it, and its answers tell what is in the journal.
+    /// I2: an append counts under the term of its sender, and its answers reflect what is in the journal.
     pub(super) fn appended(&mut self, append: &Append, process: ProcessId, branch: &Branch, tree: &Tree) {
         let holds = branch.keys.term.as_ref().is_some_and(|view| {
             view.term == append.term && view.owner == process && view.epoch == append.epoch
@@ -68,7 +68,7 @@ impl Audit {
         }
     }
 
-    /// I2, I3: a process says that what it has handed out is durable.
+    /// I2, I3: a process reports that its batches are durable.
     pub(super) fn durable(&mut self, chain: Chain, tree: &Tree) {
         if chain != ROOT && !self.journaled.contains(&chain) {
             self.fail("I2", format_args!("state {chain} is acknowledged, and was in no journal"));
@@ -82,14 +82,14 @@ impl Audit {
         }
     }
 
-    /// I3: the fleet goes on with this state.
+    /// I3: the fleet continues with this state.
     pub(super) fn goes_on(&mut self, chain: Chain, tree: &Tree) {
         if let Some(lost) = self.losses.goes_on(chain, &tree.archive) {
             self.fail("I3", format_args!("{lost}"));
         }
     }
 
-    /// I3: a process that was superseded knows whether anything is missing that it had told to be durable.
+    /// I3: a superseded process knows whether anything that it reported as durable is missing.
     pub(super) fn superseded(&mut self, durable: Chain, journal: Chain, missing: bool, tree: &Tree) {
         if !missing && !tree.archive.contains(journal, durable) {
             self.fail("I3", format_args!("state {durable} is missing in {journal}, and nobody is told"));

@@ -1,11 +1,11 @@
-//! Recognises a state that was met before. Moments count by their distance from now. Beats only go up, so of those
-//! that are over it counts only which are equal. So a fleet in which nothing happens returns to the same state.
+//! Recognizes a state that was seen before. Times are compared by their distance from now. Beats only go up, so for
+//! past beats only equality matters. So a fleet in which nothing happens returns to the same state.
 
 use std::hash::{Hash, Hasher};
 
 use crate::config::TERM_MS;
 
-/// Moments are numbers from here on, and nothing else is.
+/// Times are numbers from here on, and nothing else is.
 pub(super) const MOMENTS: u64 = 1 << 40;
 /// Beats are numbers from here on, and nothing else is.
 pub(super) const BEATS: u64 = 1 << 50;
@@ -23,7 +23,7 @@ pub(super) fn fingerprint(state: &impl Hash, now: u64, beat: u64) -> u128 {
 
 struct Relative {
     now: u64,
-    /// The server's beat and those that were met.
+    /// The server's beat and those seen so far.
     beats: Vec<u64>,
     hash: u128,
 }
@@ -54,7 +54,7 @@ impl Hasher for Relative {
 
     fn write_u64(&mut self, number: u64) {
         let relative = match number {
-            // What lies a term back is as good as what never was.
+            // A time more than a term ago is equivalent to none.
             MOMENTS..BEATS if number + TERM_MS <= self.now => 0,
             MOMENTS..BEATS => MOMENT.wrapping_add(number.wrapping_sub(self.now)),
             BEATS..MOMENT => BEAT + self.place_of(number),

@@ -1,10 +1,10 @@
-//! Searches small fleets exhaustively: every order of steps, every placement of a few faults. The machine and the scripts
-//! are the ones that run in the worlds. Breadth first, so the trace of what is found is a shortest one.
+//! Searches small fleets exhaustively: every order of steps, every placement of a few faults. The state machine and the
+//! scripts are those of the worlds. The search is breadth first, so the trace to a violation is a shortest one.
 //!
-//! Checked are I1, I2, I3, I9 and that no term is taken from an owner that lives. Left out, and to be seen in the worlds only:
-//! engines and questions, other acknowledgements than `write`, journals longer than a process remembers, servers whose clocks
-//! differ. Time goes on in steps; a command that was given up runs in the same step or never, except takes; a server that
-//! goes back has forgotten all claims; epochs count the terms instead of milliseconds.
+//! It checks I1, I2, I3, I9 and that no term is taken from a live owner. Only the worlds cover engines and questions,
+//! acknowledgements other than `write`, journals longer than a process keeps, and servers whose clocks differ. Time
+//! advances in steps; an abandoned command runs in the same step or never, except takes; a server that goes back has
+//! lost all claims; epochs count terms instead of milliseconds.
 
 mod audit;
 mod fingerprint;
@@ -20,31 +20,31 @@ use hashbrown::HashSet;
 
 use self::process::Waits;
 pub use self::state::Bounds;
-use self::state::{Action, State};
+use self::state::{Action, SearchState};
 use self::tree::Tree;
 use crate::bugs::Bug;
 use crate::check::Violation;
 
-/// What a search has found.
+/// The result of a search.
 #[derive(Debug)]
 pub struct Searched {
     /// How many different states there are.
     pub states: usize,
     /// How many steps lead from one to another.
     pub steps: usize,
-    /// Whether all were searched; else there are more than was allowed.
+    /// Whether all states were searched; otherwise there are more than the limit.
     pub complete: bool,
-    /// The first thing that went wrong, and what led to it.
+    /// The first violation, and the trace to it.
     pub violation: Option<(Violation, Vec<String>)>,
 }
 
-/// Searches all states within the bounds, up to so many.
+/// Searches all states within the bounds, up to a maximum number.
 pub fn search(bounds: Bounds, most: usize, bug: Option<Bug>) -> Searched {
     let mut tree = Tree::new();
-    let start = State::new(bounds, &mut tree, bug);
+    let start = SearchState::new(bounds, &mut tree, bug);
     let mut met = HashSet::with_hasher(FixedState::default());
     met.insert(start.fingerprint());
-    // From where each state was first reached, and by which of the actions there.
+    // The state from which each state was first reached, and the index of the action.
     let mut reached: Vec<(u32, u16)> = vec![(0, 0)];
     let mut next = VecDeque::from([(0_u32, start)]);
     let mut steps = 0;
@@ -71,7 +71,7 @@ pub fn search(bounds: Bounds, most: usize, bug: Option<Bug>) -> Searched {
     Searched { states: met.len(), steps, complete: true, violation: None }
 }
 
-/// What happened on the way to a step, one line each.
+/// The actions that led to a step, one line each.
 fn trace(bounds: Bounds, reached: &[(u32, u16)], last: (u32, u16), bug: Option<Bug>) -> Vec<String> {
     let (mut at, nth) = last;
     let mut way = vec![nth];
@@ -81,7 +81,7 @@ fn trace(bounds: Bounds, reached: &[(u32, u16)], last: (u32, u16), bug: Option<B
         at = from;
     }
     let mut tree = Tree::new();
-    let mut state = State::new(bounds, &mut tree, bug);
+    let mut state = SearchState::new(bounds, &mut tree, bug);
     let mut lines = Vec::new();
     for nth in way.into_iter().rev() {
         let action = state.actions()[usize::from(nth)];
@@ -91,7 +91,7 @@ fn trace(bounds: Bounds, reached: &[(u32, u16)], last: (u32, u16), bug: Option<B
     lines
 }
 
-fn describe(state: &State, action: Action) -> String {
+fn describe(state: &SearchState, action: Action) -> String {
     let place = match action {
         Action::Run(place)
         | Action::Lose(place)

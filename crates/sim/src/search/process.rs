@@ -1,4 +1,4 @@
-//! A process of the search: the real machine, and in place of an engine only which state it has.
+//! A process of the search: the real state machine, and instead of an engine only the identity of its state.
 
 use eclusa_core::{Span, Time};
 use eclusa_fleet::{
@@ -12,10 +12,10 @@ use crate::bugs::Bug;
 use crate::config::TERM_MS;
 use crate::keys::Entry;
 
-/// A snapshot has so many parts, so that it can be left unfinished.
+/// Parts of a snapshot: more than one, so that it can be left unfinished.
 const PARTS: u8 = 2;
 
-/// What the server replied, and what it had then.
+/// The server's reply, and its state at that time.
 #[derive(Debug, Clone, Hash)]
 pub(super) struct Replied {
     pub(super) reply: Result<Reply, Unanswered>,
@@ -26,7 +26,7 @@ pub(super) struct Replied {
 }
 
 impl Replied {
-    /// Nothing was heard.
+    /// No reply.
     pub(super) fn nothing() -> Self {
         Self { reply: Err(Unanswered), page: Vec::new(), journal: ROOT }
     }
@@ -35,44 +35,44 @@ impl Replied {
 /// What a process waits for.
 #[derive(Debug, Clone, Hash)]
 pub(super) enum Waits {
-    /// For its time to come.
+    /// The time of its next step.
     Idle,
     /// It has sent this, and the server has not run it.
     Sent(Command),
-    /// The reply is under way.
+    /// The reply has not arrived yet.
     Replied(Replied),
 }
 
 /// See the module.
 #[derive(Debug, Clone, Hash)]
-pub(super) struct Process {
+pub(super) struct SearchProcess {
     pub(super) id: ProcessId,
     pub(super) machine: Ownership,
     pub(super) waits: Waits,
-    /// It stands still, or what it waits for does: time goes on without it.
+    /// It is paused, or what it waits for is: time advances without it.
     pub(super) slow: bool,
     /// The state that it has.
     pub(super) chain: Option<Chain>,
-    /// It has not read all of it.
+    /// It has not read everything.
     pub(super) loading: bool,
     /// A snapshot that is being read.
     open: Option<Chain>,
     /// The states of the batches that were handed out.
     batches: Vec<Chain>,
-    /// The state that it knows to be durable.
+    /// The last state known to be durable.
     pub(super) durable: Chain,
     changes: u64,
     parts_left: u8,
     first_part: u64,
     /// Something is to be appended.
     pub(super) staged: bool,
-    /// The term whose questions it wants to hear.
+    /// The term whose questions it wants to receive.
     pub(super) listening: Option<TermId>,
     /// The checksums of its chunks, for a planted bug.
     sums: Vec<(u64, u64)>,
 }
 
-impl Process {
+impl SearchProcess {
     /// A process that has just started.
     pub(super) fn new(id: u64) -> Self {
         let settings = Settings {
@@ -102,13 +102,13 @@ impl Process {
         }
     }
 
-    /// Sends what the machine wants to send.
+    /// Sends the next command of the state machine.
     pub(super) fn step(&mut self, tree: &mut Tree, now: u64, bug: Option<Bug>) {
         let now = Time::from_millis(now);
         let mut machine = self.machine.clone();
         let mut step = machine.next(now, &mut |wanted| self.work(tree, wanted, bug));
         if let Step::Send(Command::Build { .. }) = step {
-            // Only this process knows how long that takes.
+            // How long that takes depends only on this process.
             machine.reply(now, Ok(Reply::Built(true)));
             step = machine.next(now, &mut |wanted| self.work(tree, wanted, bug));
         }
@@ -161,7 +161,7 @@ impl Process {
         }
     }
 
-    /// Hears what the server replied. Returns what happened to its ownership.
+    /// Handles a reply of the server. Returns the events of its ownership.
     pub(super) fn hear(&mut self, tree: &Tree, now: u64, replied: Replied, bug: Option<Bug>) -> Vec<Event> {
         self.load(tree, &replied.page);
         let reply = match replied.reply {
@@ -204,13 +204,13 @@ impl Process {
         (self.loading, self.durable) = (true, ROOT);
     }
 
-    /// The state of the first so many batches.
+    /// The state after the first `batches` batches.
     pub(super) fn batch(&self, batches: u64) -> Chain {
         let at = usize::try_from(batches).ok().and_then(|count| count.checked_sub(1));
         at.and_then(|at| self.batches.get(at)).copied().unwrap_or(ROOT)
     }
 
-    /// It owns no more.
+    /// It is no longer the owner.
     pub(super) fn lose(&mut self) {
         (self.chain, self.loading, self.staged) = (None, false, false);
         self.batches.iter_mut().for_each(|chain| *chain = ROOT);

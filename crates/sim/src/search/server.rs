@@ -1,10 +1,10 @@
-//! The server of the search: the scripts, subscriptions, and the states to which it can go back.
+//! The server of the search: the scripts, subscriptions, and the earlier states that it can go back to.
 
 use std::rc::Rc;
 
 use eclusa_fleet::{Append, Command, Position, ProcessId, Reply, RunId, TermId, Unanswered};
 
-use super::audit::Audit;
+use super::audit::SearchAudit;
 use super::fingerprint::BEATS;
 use super::process::Replied;
 use super::tree::Tree;
@@ -12,16 +12,16 @@ use crate::archive::{Chain, Kind};
 use crate::bugs::Bug;
 use crate::check::is_gone;
 use crate::config::TERM_MS;
-use crate::keys::{Call, Keys};
+use crate::keys::{Keys, ScriptCall};
 
 /// All claims expire this long after the last one was made. Shorter than in the product, so that fewer states differ.
 const CLAIMS_MS: u64 = TERM_MS + 500;
 
-/// What a server stores, and what the checkers know of it.
+/// What a server stores, and what the checkers know about it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub(super) struct Branch {
     pub(super) keys: Keys,
-    /// The state to which the journal leads.
+    /// The state that the journal leads to.
     pub(super) chain: Chain,
     /// A snapshot whose end is missing.
     open: Option<Chain>,
@@ -38,13 +38,13 @@ pub(super) struct Subscriber {
 
 /// See the module.
 #[derive(Debug, Clone, Hash)]
-pub(super) struct Server {
+pub(super) struct SearchServer {
     pub(super) branch: Branch,
     /// What it stored before its writes, oldest first.
     pub(super) past: Vec<Rc<Branch>>,
-    /// It may go back to that.
+    /// Whether it may go back to an earlier state.
     pub(super) goes_back: bool,
-    /// The last beat. They never repeat: an owner that goes on after the server went back has another term.
+    /// The last beat. Beats never repeat: an owner that continues after the server went back has another term.
     pub(super) beat: u64,
     run: RunId,
     runs: u8,
@@ -53,7 +53,7 @@ pub(super) struct Server {
     pub(super) subscribers: Vec<Subscriber>,
 }
 
-impl Server {
+impl SearchServer {
     /// An empty server that has run for a while.
     pub(super) fn new(places: usize) -> Self {
         let subscribers = vec![Subscriber { connected: true, term: None }; places];
@@ -74,7 +74,7 @@ impl Server {
         self.branch.keys.term.as_ref().is_some_and(|view| view.term == term && view.run == self.run)
     }
 
-    /// The server can go back to this, to before anybody claimed anything. Beats do not tell such states apart.
+    /// A state the server can go back to, without claims. States that differ only in their beat are equal.
     pub(super) fn keep(&mut self, mut branch: Branch) {
         if !self.goes_back {
             return;
@@ -89,7 +89,7 @@ impl Server {
         }
     }
 
-    /// Begins anew with `branch`.
+    /// Restarts with `branch`.
     pub(super) fn restart(&mut self, branch: Branch, now: u64) {
         self.branch = branch;
         self.set_beat(self.beat + 1);
@@ -111,13 +111,14 @@ impl Server {
         command: &Command,
         (place, process): (usize, ProcessId),
         (tree, bug): (&Tree, Option<Bug>),
-        audit: &mut Rc<Audit>,
+        audit: &mut Rc<SearchAudit>,
         now: u64,
     ) -> Replied {
         let (run, subscribers) = (self.run.clone(), self.subscribers.clone());
         let heard = |term| subscribers.iter().filter(|one| one.term == Some(term)).count() as u64;
         let least_epoch = audit.terms.len() as u64 + 1;
-        let call = Call { process, format: 1, run: &run, time: now, least_epoch, listeners: &heard, bug };
+        let call =
+            ScriptCall { process, format: 1, run: &run, time: now, least_epoch, listeners: &heard, bug };
         let keys = &mut self.branch.keys;
         let mut page = Vec::new();
         let reply = match command {
@@ -179,15 +180,21 @@ impl Server {
         Replied { reply, page, journal: self.branch.chain }
     }
 
-    fn release(&mut self, call: &Call<'_>, term: TermId, successor: Option<ProcessId>, done: Reply) -> Reply {
+    fn release(
+        &mut self,
+        call: &ScriptCall<'_>,
+        term: TermId,
+        successor: Option<ProcessId>,
+        done: Reply,
+    ) -> Reply {
         let reply = self.branch.keys.release(call, term, successor, done);
         self.branch.beat_at = call.time;
         self.set_beat(self.beat + 1);
         reply
     }
 
-    /// I1: a chunk was added; its maker had exactly what is before it.
-    fn added(&mut self, append: &Append, at: Position, last: Position, tree: &Tree, audit: &mut Audit) {
+    /// I1: a chunk was added; its author had exactly the state before it.
+    fn added(&mut self, append: &Append, at: Position, last: Position, tree: &Tree, audit: &mut SearchAudit) {
         let Some(chunk) = &append.chunk else { return };
         let branch = &mut self.branch;
         if at <= last {

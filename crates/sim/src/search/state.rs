@@ -4,18 +4,18 @@ use std::rc::Rc;
 
 use eclusa_fleet::{Command, Event};
 
-use super::audit::Audit;
+use super::audit::SearchAudit;
 use super::fingerprint::{MOMENTS, fingerprint};
-use super::process::{Process, Replied, Waits};
-use super::server::{Branch, Server, Subscriber};
+use super::process::{Replied, SearchProcess, Waits};
+use super::server::{Branch, SearchServer, Subscriber};
 use super::tree::Tree;
 use crate::bugs::Bug;
 
-/// Time goes on by this much, which is how often a term is looked at and renewed, in ms. Within it everybody who has
-/// something to do does it, in any order.
+/// One step of time, which is how often a term is looked at and renewed, in ms. Within a step, all processes with
+/// something to do act, in any order.
 const TICK_MS: u64 = 500;
 
-/// How often each thing can happen.
+/// How often each event can happen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Bounds {
     /// How many processes there are.
@@ -28,11 +28,11 @@ pub struct Bounds {
     pub kills: u8,
     /// A process starts in the place of one that was killed.
     pub starts: u8,
-    /// A process stops in order.
+    /// A process stops in an orderly way.
     pub stops: u8,
-    /// An owner steps down for the process in the next place, and takes part afterwards.
+    /// An owner steps down for the process in the next place, and stays in the fleet.
     pub step_downs: u8,
-    /// A reply gets lost, a command arrives late, a process stands still, or its subscription is gone.
+    /// A reply is lost, a command arrives late, a process is paused, or its subscription is lost.
     pub troubles: u8,
 }
 
@@ -41,27 +41,27 @@ pub struct Bounds {
 pub(super) enum Action {
     /// The server runs the command of a process, which gets the reply.
     Run(usize),
-    /// The server runs it, and the reply gets lost.
+    /// The server runs it, and the reply is lost.
     Lose(usize),
     /// The server runs it, and the reply takes long.
     Hold(usize),
     /// The reply arrives at last.
     Deliver(usize),
-    /// The process stands still, or its command takes long.
+    /// The process is paused, or its command takes long.
     Delay(usize),
-    /// The process gives up waiting, and the server runs the command before time goes on, if at all.
+    /// The process gives up waiting. The server runs the command within this step of time, or never.
     GiveUp(usize),
     /// The server runs a command that was given up.
     RunLate(usize),
     /// The owner has something to append.
     Write(usize),
-    /// The subscription of a process is gone, and only the server knows.
+    /// The subscription of a process is lost, and only the server knows.
     Deafen(usize),
     /// A process is killed.
     Kill(usize),
     /// A process starts.
     Start(usize),
-    /// A process stops in order.
+    /// A process stops in an orderly way.
     Stop(usize),
     /// A process steps down for the next one.
     StepDown(usize),
@@ -73,25 +73,25 @@ pub(super) enum Action {
     RestartEmpty,
     /// The server is emptied.
     Flush,
-    /// Time goes on.
+    /// Time advances by one step.
     Tick,
 }
 
 /// See the module.
 #[derive(Debug, Clone, Hash)]
-pub(super) struct State {
+pub(super) struct SearchState {
     now: u64,
     /// The process in each place.
-    pub(super) places: Vec<Option<Rc<Process>>>,
-    server: Rc<Server>,
+    pub(super) places: Vec<Option<Rc<SearchProcess>>>,
+    server: Rc<SearchServer>,
     /// Commands that were given up, each with the place and the id of its process.
     late: Vec<(usize, u64, Command)>,
     left: Bounds,
     started: u64,
-    pub(super) audit: Rc<Audit>,
+    pub(super) audit: Rc<SearchAudit>,
 }
 
-impl State {
+impl SearchState {
     /// A fleet whose first process owns and has appended one chunk.
     pub(super) fn new(bounds: Bounds, tree: &mut Tree, bug: Option<Bug>) -> Self {
         let none = Bounds {
@@ -106,15 +106,15 @@ impl State {
         };
         let mut state = Self {
             now: MOMENTS * 2,
-            places: (1..=bounds.processes as u64).map(|id| Some(Rc::new(Process::new(id)))).collect(),
-            server: Rc::new(Server::new(bounds.processes)),
+            places: (1..=bounds.processes as u64).map(|id| Some(Rc::new(SearchProcess::new(id)))).collect(),
+            server: Rc::new(SearchServer::new(bounds.processes)),
             late: Vec::new(),
             left: none,
             started: bounds.processes as u64,
             audit: Rc::default(),
         };
         state.tick(tree, bug);
-        // The first that can happen does: the processes settle on an empty server and the first one takes over.
+        // Always take the first possible action: the processes settle on an empty server and the first one takes over.
         while state.left.appends > 0 || !state.actions().contains(&Action::Tick) {
             let action = state.actions()[0];
             state.apply(action, tree, bug);
@@ -124,7 +124,7 @@ impl State {
         state
     }
 
-    /// What it is recognised by.
+    /// Its fingerprint.
     pub(super) fn fingerprint(&self) -> u128 {
         fingerprint(self, self.now, self.server.beat)
     }
@@ -171,7 +171,7 @@ impl State {
         all
     }
 
-    /// Lets something happen.
+    /// Applies an action.
     pub(super) fn apply(&mut self, action: Action, tree: &mut Tree, bug: Option<Bug>) {
         match action {
             Action::Run(place) => {
@@ -241,14 +241,14 @@ impl State {
             Action::Start(place) => {
                 self.left.starts -= 1;
                 self.started += 1;
-                self.places[place] = Some(Rc::new(Process::new(self.started)));
+                self.places[place] = Some(Rc::new(SearchProcess::new(self.started)));
                 Rc::make_mut(&mut self.server).subscribers[place].connected = true;
                 self.step(place, tree, bug);
             }
             Action::Stop(place) => {
                 self.left.stops -= 1;
                 self.change(place, |process| process.machine.stop(None));
-                if matches!(self.process(place), Some(Process { waits: Waits::Idle, .. })) {
+                if matches!(self.process(place), Some(SearchProcess { waits: Waits::Idle, .. })) {
                     self.step(place, tree, bug);
                 }
             }
@@ -260,7 +260,7 @@ impl State {
                         process.machine.step_down(next);
                     }
                 });
-                if matches!(self.process(place), Some(Process { waits: Waits::Idle, .. })) {
+                if matches!(self.process(place), Some(SearchProcess { waits: Waits::Idle, .. })) {
                     self.step(place, tree, bug);
                 }
             }
@@ -274,7 +274,7 @@ impl State {
         }
     }
 
-    /// What the server stored before its writes does not matter once it cannot go back.
+    /// Earlier states of the server do not matter once it cannot go back.
     fn forget_past(&mut self) {
         if self.left.regressions == 0 {
             let server = Rc::make_mut(&mut self.server);
@@ -286,7 +286,7 @@ impl State {
         self.left.regressions -= 1;
         let (before, after) = (self.server.branch.chain, branch.chain);
         let server = Rc::make_mut(&mut self.server);
-        // What is replaced can come back.
+        // A replaced state can come back.
         server.keep(server.branch.clone());
         if anew {
             server.restart(branch, self.now);
@@ -294,7 +294,7 @@ impl State {
         } else {
             server.branch = branch;
         }
-        // Not one that reads ahead of a term that was released: it has no claim to make.
+        // Except a process that reads ahead for a released term: it has nothing to claim.
         let holders = self.places.iter().flatten();
         let holders = holders.filter(|process| !process.loading && process.machine.holds().is_some());
         let holders = holders.filter_map(|process| Some((process.id, (process.chain?, 0))));
@@ -305,7 +305,7 @@ impl State {
 
     fn tick(&mut self, tree: &mut Tree, bug: Option<Bug>) {
         self.now += TICK_MS;
-        // The connection of a command that was given up is closed by now. A take may have been left with a server that hangs.
+        // The connection of an abandoned command is closed by now. But a hanging server may still have a take.
         self.late.retain(|(_, _, command)| matches!(command, Command::Take(_)));
         for place in 0..self.places.len() {
             let Some(process) = self.process(place) else { continue };
@@ -322,11 +322,11 @@ impl State {
         }
     }
 
-    fn process(&self, place: usize) -> Option<&Process> {
+    fn process(&self, place: usize) -> Option<&SearchProcess> {
         self.places[place].as_deref()
     }
 
-    fn change(&mut self, place: usize, change: impl FnOnce(&mut Process)) {
+    fn change(&mut self, place: usize, change: impl FnOnce(&mut SearchProcess)) {
         if let Some(process) = &mut self.places[place] {
             change(Rc::make_mut(process));
         }
@@ -355,7 +355,7 @@ impl State {
         self.step(place, tree, bug);
     }
 
-    /// The process sends what it has to send now.
+    /// The process sends its next command.
     fn step(&mut self, place: usize, tree: &mut Tree, bug: Option<Bug>) {
         let now = self.now;
         self.change(place, |process| process.step(tree, now, bug));

@@ -1,5 +1,5 @@
-//! Everything that was made in any branch of the search. The same chunk made in two branches is one, so what stands here
-//! does not depend on the order in which branches are searched.
+//! Everything that was produced in any branch of the search. The same chunk in two branches is stored once, so the
+//! contents do not depend on the order of the search.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +27,7 @@ impl Tree {
         *self.made.entry((before, by, count)).or_insert_with(|| self.archive.grow(before))
     }
 
-    /// A chunk of a process. Its checksum stands for it.
+    /// A chunk of a process, identified by its checksum.
     pub(super) fn chunk(&mut self, kind: Kind, number: u64, by: ProcessId, keep_from: Position) -> Chunk {
         let kinds = &mut self.kinds;
         let checksum = *self.sums.entry((kind, number, by)).or_insert_with(|| {
@@ -37,7 +37,7 @@ impl Tree {
         Chunk { number, bytes: self.archive.blob.clone(), checksum, keep_from }
     }
 
-    /// What the chunk with this checksum holds.
+    /// The contents of the chunk with this checksum.
     pub(super) fn kind(&self, checksum: u64) -> Kind {
         self.kinds[usize::try_from(checksum - 1).unwrap_or(usize::MAX)]
     }

@@ -55,7 +55,7 @@ trait Hidden {
     fn call(&mut self, ms: u64) -> (CallResult, u64);
 }
 
-/// A token bucket: so many a second from each moment on, and a few at once.
+/// A token bucket with a rate per second that changes at given times, and a small burst.
 struct Limit {
     per_second: Vec<(u64, f64)>,
     tokens: f64,

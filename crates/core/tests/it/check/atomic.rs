@@ -12,7 +12,7 @@ use crate::rules::SCOPED;
 struct Seen {
     gates: Vec<(u32, Vec<GateView>)>,
     buckets: Vec<i64>,
-    /// Everything but scoped buckets, of which a full one is the same as none.
+    /// Everything except full scoped buckets, which are equal to none.
     records: Vec<Vec<u8>>,
 }
 

@@ -1,4 +1,4 @@
-//! Nothing starts at an open breaker, and at most `probes` unexpired probes are out at a half-open one.
+//! Nothing starts at an open breaker, and a half-open one has at most `probes` unexpired probes.
 
 use std::collections::BTreeMap;
 
@@ -16,14 +16,14 @@ struct Naive {
     max_probes: u32,
     failures: u32,
     open_until: Option<Time>,
-    /// Counts openings and closings: results of calls that began before the last one are old.
+    /// Counts openings and closings: results of calls that began before the last one do not count.
     generation: u32,
     began_in: BTreeMap<LeaseId, u32>,
     probes: BTreeMap<LeaseId, Time>,
 }
 
 impl Naive {
-    /// Half open for 300 s without a probe: as good as closed.
+    /// Half open for 300 s without a probe counts as closed.
     fn heal(&mut self, now: Time) {
         let probed = self.probes.values().any(|expires| *expires > now);
         if !probed && self.open_until.is_some_and(|until| until + Span::from_secs(300) <= now) {
@@ -49,8 +49,8 @@ impl Naive {
         }
     }
 
-    /// What the upstream works on goes on under another lease, in the same generation, and as a probe if it was one. Only an
-    /// error is news: whether the upstream is well is known at the end.
+    /// An awaiting job continues under another lease, in the same generation, and as a probe if it was one. Only an
+    /// error counts now: whether the upstream is healthy is known when the job ends.
     fn goes_on(&mut self, lease: LeaseId, (heir, expires): (LeaseId, Time), result: CallResult, now: Time) {
         let began_in = self.began_in[&lease];
         self.began_in.insert(heir, began_in);

@@ -1,4 +1,5 @@
-//! Buckets never mint: each holds exactly what a bucket kept in whole numbers would, and nothing starts without it.
+//! Buckets never create tokens: each has exactly the balance of an exact integer model, and nothing starts without
+//! tokens.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +21,7 @@ struct Naive {
     balance: i128,
     at: Time,
     closed_until: Time,
-    /// Micro-tokens that calls under way hold.
+    /// Micro-tokens held by running calls.
     held: i64,
 }
 
@@ -62,10 +63,10 @@ pub(crate) struct NeverMint {
     closed_until: [Time; 3],
     lanes: Vec<Option<Naive>>,
     scoped: BTreeMap<String, Naive>,
-    /// What each tenant may have of a lane for itself.
+    /// Limits per tenant of a lane.
     tenant_rates: Vec<Option<BucketPlan>>,
     tenants: BTreeMap<(usize, String), Naive>,
-    /// Whose calls run under leases.
+    /// The tenant of each leased call.
     callers: BTreeMap<LeaseId, (usize, String)>,
 }
 
@@ -119,7 +120,7 @@ impl NeverMint {
     fn ended(&mut self, end: &CallEnd, now: Time) {
         if let (Some(upstream), Some(close)) = (end.upstream, &end.retry_after) {
             let until = now + close.wait;
-            // Unless it is named, the narrowest bucket of the call.
+            // By default, the narrowest bucket of the call.
             let shared = |key: &str| !key.contains('/') || key.ends_with('/');
             let widths = end.held.iter().map(|(key, _)| (shared(key), self.scoped[key].plan.0, key));
             let narrowest = widths.min_by_key(|(shared, capacity, _)| (*shared, *capacity));

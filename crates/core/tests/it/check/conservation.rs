@@ -1,4 +1,4 @@
-//! Every job is in exactly one place, ends in exactly one status, and counts add up.
+//! Every job is in exactly one state, ends in exactly one status, and counts add up.
 
 use eclusa_core::{Level, Status};
 

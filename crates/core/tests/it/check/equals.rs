@@ -1,4 +1,4 @@
-//! Whoever waits for the answer of an equal job gets one: there is always one that runs or stands in line.
+//! A job that waits for the answer of an equal job gets one: there is always an equal job that runs or is in line.
 
 use std::collections::BTreeMap;
 
@@ -8,13 +8,13 @@ use eclusa_core::gate::Reason;
 use super::{Checker, Step};
 use crate::ledger::{State, Verdict, ensure};
 
-/// The jobs under one key.
+/// The jobs with one key.
 #[derive(Debug, Default)]
 struct Equal {
     processing: usize,
-    /// Told to wait for an equal one.
+    /// Jobs shown as waiting for an equal one.
     coalesced: usize,
-    /// Told to wait for anything else, in a line.
+    /// Jobs shown as waiting in a line for anything else.
     in_line: usize,
 }
 

@@ -1,4 +1,4 @@
-//! Words under a lease that is not out change nothing, also those that were heard before.
+//! Verbs under a lease that is not open change nothing, including repeated ones.
 
 use eclusa_core::{Advanced, Engine, LeaseId, Settled, Time};
 
@@ -22,7 +22,7 @@ fn is_stale(call: &Call, ledger: &Ledger) -> bool {
     }
 }
 
-/// The leases that are to be settled.
+/// The leases to settle.
 fn asked(call: &Call) -> Vec<LeaseId> {
     let Call::Settle(settlements) = call else { return Vec::new() };
     settlements.iter().map(|settlement| settlement.lease).collect()

@@ -1,4 +1,4 @@
-//! One guarantee, one checker: each is computed from what was asked and answered, and from what is shown.
+//! One checker per guarantee. Each works only from calls, answers and views.
 
 mod atomic;
 mod breaker;
@@ -21,11 +21,11 @@ use crate::calls::{Call, Reply};
 use crate::ledger::{Fact, Ledger, Verdict};
 use crate::plan::{Op, RulePlan};
 
-/// One step that was taken.
+/// One step.
 pub(crate) struct Step<'a> {
     pub(crate) call: &'a Call,
     pub(crate) reply: &'a Reply,
-    /// What it comes to, in order.
+    /// The resulting facts, in order.
     pub(crate) facts: &'a [Fact],
     pub(crate) ledger: &'a Ledger,
     pub(crate) engine: &'a Engine,
@@ -33,9 +33,9 @@ pub(crate) struct Step<'a> {
 }
 
 pub(crate) trait Checker {
-    /// Looks at the state before a call.
+    /// Inspects the state before a call.
     fn before(&mut self, _call: &Call, _ledger: &Ledger, _engine: &Engine, _now: Time) {}
-    /// Judges a call.
+    /// Checks a call.
     fn after(&mut self, step: &Step<'_>) -> Verdict;
     /// Does what only this checker needs; `engine` may be asked to save.
     fn op(&mut self, _op: &Op, _engine: &mut Engine, _now: Time) -> Verdict {
@@ -43,7 +43,7 @@ pub(crate) trait Checker {
     }
 }
 
-/// All of them. `open` rules have no gates, so that the exact order can be told.
+/// All checkers. `open` rules have no gates, so that the exact order is predictable.
 pub(crate) fn all(plan: &RulePlan, open: bool) -> Vec<Box<dyn Checker>> {
     let mut checkers: Vec<Box<dyn Checker>> = vec![
         Box::new(conservation::Conservation),

@@ -1,6 +1,6 @@
-//! The exact order of grants where no gate ever says no, by a naive model: tenants take turns within a level, least
-//! recently served first, at most a quota in a row while another waits; within a tenant the oldest job goes first. One
-//! that an equal job under way will answer steps out of its line when its turn comes.
+//! The exact order of grants without gates, by a naive model: tenants take turns within a level, least recently served
+//! first, at most a quota in a row while another waits; within a tenant the oldest job goes first. A job that a running
+//! equal job will answer leaves its line when its turn comes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use crate::ledger::{Fact, Job, Verdict, ensure};
 use crate::plan::RulePlan;
 use crate::rules::{lane_number, quota};
 
-/// A tenant that was not seen for so many turns waits no longer than one that was never seen.
+/// A tenant that was idle for this many turns is treated like a new one.
 const SATURATED: i64 = 4;
 
 #[derive(Default)]
@@ -23,7 +23,7 @@ struct Turns {
     last_turn: BTreeMap<String, i64>,
     /// Jobs in line, by tenant, with their place in the order of arrival.
     lines: BTreeMap<String, BTreeMap<u64, JobId>>,
-    /// Where a tenant stands since it began to wait: the turn it counts as served in, then who came first.
+    /// A tenant's place since it began to wait: the turn it counts as served in, then the order of arrival.
     places: BTreeMap<String, (i64, u64)>,
 }
 
@@ -101,7 +101,7 @@ impl ExactOrder {
         Some(self.equals.entry((job.lane, key)).or_default())
     }
 
-    /// Whose turn a job takes, and the turns of its level.
+    /// The tenant whose turn a job takes, and the turns of its level.
     fn turns(&mut self, job: &Job) -> (String, &mut Turns) {
         let tenant = self.batches[job.lane].map_or("", |_| &job.tenant).to_owned();
         (tenant, &mut self.turns[job.lane][job.level as usize])
@@ -133,14 +133,14 @@ impl ExactOrder {
         }
     }
 
-    /// The job of a lane that goes next, as far as turns can tell.
+    /// The next job of a lane according to turns.
     fn next(&self, lane: usize) -> Option<JobId> {
         let turns = self.turns[lane].iter().find(|turns| !turns.lines.is_empty())?;
         let tenant = turns.next(self.batches[lane].unwrap_or(1)).unwrap_or_default();
         turns.lines.get(&tenant)?.values().next().copied()
     }
 
-    /// The job of a lane that goes next, once those are set aside that an equal one will answer.
+    /// The next job of a lane, after jobs that an equal one will answer are set aside.
     fn settle_next(&mut self, lane: usize) -> Option<JobId> {
         while let Some(id) = self.next(lane) {
             let job = self.standing[&id].clone();

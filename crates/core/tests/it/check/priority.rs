@@ -1,4 +1,4 @@
-//! High before normal before low for every upstream, and first come first served within a line, whatever the gates.
+//! High before normal before low for every upstream, and first in first out within a line, with any gates.
 
 use eclusa_core::JobId;
 use eclusa_core::gate::Reason;
@@ -15,12 +15,12 @@ impl Checker for Priority {
         let (Call::Dispatch(ask), Reply::Dispatch(given)) = (step.call, step.reply) else { return Ok(()) };
         let lane = lane_number(&ask.lane);
         let served: Vec<_> = given.grants.iter().map(|grant| grant.job).collect();
-        // A tenant at a limit of its own is passed by others.
+        // Others pass a tenant at its own limit.
         let gates = &step.ledger.plan.lanes[lane].gates;
         let limited = gates.tenant_bucket.is_some() || gates.tenant_slots.is_some();
         for (n, grant) in given.grants.iter().enumerate() {
             let job = &step.ledger.jobs[&grant.job];
-            // Those that still wait, and those that were served only after it.
+            // Jobs that still wait, and jobs that were served only after it.
             let later = served[n + 1..].iter().map(|id| (*id, &step.ledger.jobs[id]));
             for (id, other) in still_in_line(step, lane).chain(later) {
                 ensure!(!same_line(job, other) || job.seq < other.seq, "{:?} went before {id:?}", grant.job);
@@ -40,7 +40,7 @@ impl Checker for Priority {
     }
 }
 
-/// Those that wait for the answer of an equal one let others pass.
+/// Jobs that wait for the answer of an equal one let others pass.
 fn still_in_line<'a>(step: &Step<'a>, lane: usize) -> impl Iterator<Item = (JobId, &'a Job)> {
     let coalesced =
         |id| step.engine.why(id, step.now).is_some_and(|why| why.reason == Some(Reason::Coalesced));

@@ -1,12 +1,12 @@
-//! A restart is invisible: an engine rebuilt from the journal has the same state and gives the same answers, also
-//! when the oldest chunks of the journal were let go. Changes are saved after every operation or after several.
+//! A restart is invisible: an engine rebuilt from the journal has the same state and gives the same answers, even if
+//! the oldest chunks of the journal were removed. Changes are saved after every operation or after several.
 //!
-//! So are engines that were built from the beginning of the journal and then followed it, from wherever they were built on:
-//! they are the same as the rebuilt one and remain so.
+//! The same holds for engines that were built from the first part of the journal and then followed it: they are equal
+//! to the rebuilt one and stay so.
 //!
-//! Which lines are parked at scoped buckets, of which limits per tenant are some, is not in the journal: after a restart they are looked at once more. So
-//! where there are such buckets only the state is compared with the engine, and all other checkers go on with one that was
-//! rebuilt or has followed.
+//! Which lines are parked at scoped buckets (including limits per tenant) is not in the journal: after a restart they
+//! are checked once more. So with such buckets only the state is compared with the engine, and all other checkers
+//! continue with an engine that was rebuilt or has followed.
 
 use eclusa_core::{Engine, JobId, JobView, LeaseId, Mentions, Restorer, Time};
 
@@ -17,7 +17,7 @@ use crate::rules::{SCOPED, lane_name};
 
 const META_RECORD: u8 = 0;
 
-/// Engines that were rebuilt, the first from the whole journal at once, and have done the same since.
+/// Rebuilt engines that have run the same calls since, the first one built from the whole journal at once.
 struct Twins {
     engines: Vec<Engine>,
     /// Leases with a higher number were issued after it was rebuilt, in another epoch.
@@ -26,15 +26,15 @@ struct Twins {
 
 pub(crate) struct Restarts {
     parks: bool,
-    /// Saves after so many operations.
+    /// Saves after this many operations.
     every: usize,
     operations: usize,
     /// Of the engine.
     epoch: u64,
     chunks: Vec<Vec<u8>>,
-    /// The chunks that were let go, too.
+    /// All chunks, including the removed ones.
     history: Vec<Vec<u8>>,
-    /// So many chunks of the journal speak of everything there is.
+    /// Once the journal has this many chunks, it contains everything.
     whole: usize,
     last_number: u64,
     twins: Option<Twins>,
@@ -85,7 +85,7 @@ impl Restarts {
     }
 }
 
-/// An engine that was built after the chunks that `builds` names, and in the end.
+/// An engine that was built after the chunks that `builds` selects, and at the end.
 pub(crate) fn follow(chunks: &[Vec<u8>], epoch: u64, builds: impl Fn(usize) -> bool) -> Engine {
     let mut restorer = Restorer::default();
     for (number, chunk) in (1..).zip(chunks) {
@@ -123,7 +123,7 @@ fn ageless(lease: LeaseId) -> LeaseId {
     LeaseId { epoch: 0, ..lease }
 }
 
-/// All that is shown, but for epochs.
+/// Everything that is shown, except epochs.
 pub(crate) fn shown(engine: &Engine, jobs: impl Iterator<Item = JobId>, now: Time) -> String {
     let view = |id| engine.job(id).map(|job| JobView { lease: job.lease.map(ageless), ..job });
     let jobs: Vec<_> = jobs.map(|id| (view(id), engine.why(id, now))).collect();
@@ -189,7 +189,7 @@ impl Checker for Restarts {
             self.epoch += 1;
             self.twins = None;
         } else {
-            // All they show takes long to compare: one that followed is enough, another each time.
+            // Comparing everything takes long: compare one follower, a different one each time.
             let followed = rebuilt.swap_remove(1 + self.operations % 3);
             rebuilt.truncate(1);
             rebuilt.push(followed);

@@ -1,4 +1,4 @@
-//! Slots are exactly the leases that are out, and never more than allowed.
+//! The slots in use equal the open leases, and never exceed the limit.
 
 use std::collections::BTreeMap;
 

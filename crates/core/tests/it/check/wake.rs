@@ -1,4 +1,4 @@
-//! `next` is never too late and never a lie: before it the same dispatch gives nothing.
+//! `next` is never too late, and before it the same dispatch returns nothing.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::ledger::{Verdict, ensure};
 use crate::plan::Op;
 use crate::rules::lane_number;
 
-/// For each lane, until when nothing is given if nothing else happens.
+/// For each lane, until when nothing starts if nothing else happens.
 #[derive(Default)]
 pub(crate) struct WakeUps {
     quiet_until: BTreeMap<usize, Time>,
@@ -37,7 +37,7 @@ impl Checker for WakeUps {
 
     fn op(&mut self, op: &Op, _engine: &mut Engine, _now: Time) -> Verdict {
         if matches!(op, Op::Reopen) {
-            // Which lines are parked is not in the journal: they are looked at once more.
+            // Which lines are parked is not in the journal: they are checked once more.
             self.quiet_until.clear();
         }
         Ok(())

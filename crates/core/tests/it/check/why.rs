@@ -1,4 +1,4 @@
-//! Every waiting job is told why it waits.
+//! Every waiting job has a reason.
 
 use super::{Checker, Step};
 use crate::ledger::{State, Verdict, ensure};

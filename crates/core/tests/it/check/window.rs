@@ -1,5 +1,5 @@
-//! However late between its start and its answer a request arrives, no stretch of 60 seconds has more arrivals than
-//! allowed: calls in flight and calls that ended less than 60 s ago are at most the limit, and are what is shown.
+//! Whenever a request arrives between its start and its answer, no 60 seconds have more arrivals than allowed: calls in
+//! flight plus calls that ended less than 60 s ago never exceed the limit, and that is the number shown.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::rules::{lane_name, upstream_name};
 #[derive(Default)]
 struct Calls {
     limit: Option<u32>,
-    /// By lease, with when it runs out.
+    /// By lease, with its expiry.
     in_flight: BTreeMap<LeaseId, Time>,
     ended: Vec<Time>,
 }

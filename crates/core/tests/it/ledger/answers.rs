@@ -1,4 +1,4 @@
-//! Answers that are given again.
+//! Cached answers.
 
 use eclusa_core::gate::CallResult;
 use eclusa_core::{
@@ -8,7 +8,7 @@ use eclusa_core::{
 use super::{Job, Ledger, State, Verdict, ensure, word};
 use crate::rules::{self, upstream_name, upstream_number};
 
-/// An answer that is kept.
+/// A cached answer.
 #[derive(Debug, Clone)]
 pub(crate) struct Kept {
     key: String,
@@ -22,7 +22,7 @@ impl Kept {
     }
 }
 
-/// Whether every breaker of the chain is open; the breakers have a checker of their own.
+/// Whether every breaker of the chain is open; the breakers have their own checker.
 fn all_open(chain: &[usize], engine: &Engine, now: Time) -> bool {
     let open = |upstream: &usize| {
         engine.upstream_view(&upstream_name(*upstream), now).is_some_and(|view| view.degraded_until.is_some())
@@ -30,7 +30,7 @@ fn all_open(chain: &[usize], engine: &Engine, now: Time) -> bool {
     chain.iter().all(open)
 }
 
-/// Whether an answer can end a job: not one that was asked to start later.
+/// Whether an answer can end a job: not a job scheduled for later.
 fn asks(job: &Job) -> bool {
     job.state == State::Queued || (job.waits() && job.attempts > 0)
 }
@@ -49,7 +49,7 @@ impl Ledger {
         now < kept.usable_until(ttl, stale)
     }
 
-    /// What an answer at intake must be, if there is one.
+    /// The expected answer at intake, if there is one.
     pub(super) fn intake(&self, lane: usize, new: &NewJob, engine: &Engine, now: Time) -> Option<Cached> {
         self.plan.lanes[lane].cache?;
         let kept = self.kept(lane, new.cache_key.as_deref().filter(|_| new.delay.is_zero())?)?;
@@ -74,7 +74,7 @@ impl Ledger {
         equal.into_iter().map(|(_, _, id)| id).collect()
     }
 
-    /// Keeps the answer of `id`; says whether there was one to keep.
+    /// Caches the answer of `id`; returns whether there was one.
     pub(super) fn keep(&mut self, id: JobId, answer: Option<&Payload>, now: Time) -> bool {
         let job = &self.jobs[&id];
         let (Some(key), Some(answer)) = (job.cache_key.clone(), answer) else { return false };
@@ -88,7 +88,7 @@ impl Ledger {
         true
     }
 
-    /// All who wait for what `id` was answered are answered too.
+    /// All jobs that wait for the answer of `id` are answered too.
     pub(super) fn answer_equals(&mut self, id: JobId, now: Time) {
         let job = &self.jobs[&id];
         let askers = self.askers(job.lane, job.cache_key.as_deref().unwrap());
@@ -103,7 +103,7 @@ impl Ledger {
         self.serving = false;
     }
 
-    /// The word for the old answer that a failed pass ends with, if it does.
+    /// The name of the stale answer that a failed pass ends with, if it does.
     pub(super) fn falls_back(
         &self,
         id: JobId,
@@ -123,8 +123,8 @@ impl Ledger {
         (failed && self.is_usable(job.lane, kept, now)).then_some(fallback.as_str())
     }
 
-    /// Jobs of `lane` that are told to have been answered next: each must have been due an answer, and none is left that
-    /// nothing but an old answer can end.
+    /// Jobs of `lane` that were reported as answered: an answer must have been due for each, and no job may be left
+    /// that only a stale answer can end.
     pub(super) fn served(&mut self, lane: usize, ended: &[Ended], engine: &Engine, now: Time) -> Verdict {
         while let Some(Ended { job: id, end: End::Served(by), .. }) = ended.get(self.told.len()) {
             let Some(job) = self.jobs.get(id).filter(|job| job.lane == lane) else { break };
@@ -157,8 +157,8 @@ impl Ledger {
         Ok(())
     }
 
-    /// What was told to be served got the answer that is kept. One whose end is told again, because its settlement was
-    /// repeated, still has that of the first time: a newer one may be kept by now.
+    /// A job that was served got the cached answer. If its end is reported again, because its settlement was repeated,
+    /// it still has the first answer: a newer one may be cached by now.
     pub(super) fn answers_are_right(&mut self, ended: &[Ended], engine: &Engine) -> Verdict {
         for Ended { job: id, end, .. } in ended {
             let (End::Served(by), Some(view)) = (end, engine.job(*id)) else { continue };
@@ -175,7 +175,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// Another job of the lane under the same key that is processing.
+    /// Another job of the lane with the same key that is processing.
     pub(super) fn processing_equal(&self, id: JobId) -> Option<JobId> {
         let job = &self.jobs[&id];
         let key = job.cache_key.as_ref()?;
@@ -184,7 +184,7 @@ impl Ledger {
         self.jobs.iter().find(|(at, other)| **at != id && equal(other) && runs(other)).map(|(at, _)| *at)
     }
 
-    /// Answers of no more use are gone; a sweep has seen to that.
+    /// Checks that a sweep has removed expired answers.
     pub(super) fn forget_answers(&mut self, now: Time) {
         for lane in 0..2 {
             let Some((ttl, stale, _)) = self.plan.lanes[lane].cache else { continue };

@@ -1,4 +1,4 @@
-//! How jobs come in, and who makes room for them.
+//! How jobs are accepted, and which jobs are evicted for them.
 
 use std::collections::BTreeMap;
 
@@ -54,7 +54,7 @@ impl Ledger {
                     state: State::Pending(now + new.delay),
                 };
                 self.accepted[lane] += 1;
-                // Its id may be that of a job that was forgotten.
+                // Its id may be that of a removed job.
                 self.served_with.remove(&new.id);
                 self.jobs.insert(new.id, job);
                 self.last_settled.remove(&new.id);
@@ -80,7 +80,7 @@ impl Ledger {
         (self.waiting(lane).count() as u64, bytes)
     }
 
-    /// How many jobs and bytes may wait: what the rules say, or what waits already if that is more.
+    /// How many jobs and bytes may wait: what the rules allow, or what already waits if that is more.
     fn room(&self, lane: usize) -> (u64, u64) {
         let (plan, (jobs, bytes)) = (&self.plan.lanes[lane], self.waiting_now(lane));
         (plan.capacity.max(jobs), plan.max_bytes.max(bytes))
@@ -125,7 +125,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// The answer does not say what the letter held: that is looked up.
+    /// The answer does not include the letter, so it is looked up.
     pub(super) fn replayed(
         &mut self,
         lane: usize,

@@ -10,7 +10,7 @@ use super::{CallEnd, Fact, Heir, Held, Lease, Ledger, MAX_LOST, Start, State, Ve
 use crate::rules::{self, lane_number, upstream_number};
 
 impl Ledger {
-    /// Leases that ran out, in the order in which they did.
+    /// Expired leases, in order of expiry.
     pub(super) fn take_up(&mut self, now: Time) -> Vec<JobId> {
         let mut lost: Vec<_> = self.leases.iter().map(|(id, lease)| (lease.expires, *id)).collect();
         lost.retain(|(expires, _)| *expires <= now);
@@ -36,7 +36,7 @@ impl Ledger {
 
     pub(super) fn finish_call(&mut self, id: LeaseId, lease: &Lease, report: &Report, heir: Option<Heir>) {
         let job = lease.job.and_then(|job| self.jobs.get(&job));
-        // What the upstream works on was sent, whatever the report says.
+        // A job that the upstream works on was sent, whatever the report says.
         let contradiction = heir.is_some() && report.result.is_unsent();
         let result = if contradiction { CallResult::Unknown } else { report.result };
         self.facts.push(Fact::Ended(CallEnd {
@@ -208,7 +208,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// Repeated for a job that is remembered, a settlement answers what it did, and its end is told again.
+    /// A repeated settlement of a job that still exists returns what it did, and its end is reported again.
     fn settled_again(&mut self, id: LeaseId, settled: Settled, engine: &Engine) -> Verdict {
         let last = self.last_settled.iter().find(|(_, (lease, ..))| *lease == id);
         let Some((job, (_, how, word))) = last.map(|(job, last)| (*job, *last)) else {

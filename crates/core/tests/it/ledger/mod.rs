@@ -1,5 +1,5 @@
-//! What must have happened, worked out from the answers alone: which job is where, which leases are out. A plain
-//! model without indexes. It refuses answers that contradict it, and tells the checkers each fact in order.
+//! A model of what must have happened, derived only from the answers: the state of each job, the open leases. It is
+//! simple and has no indexes. It rejects answers that contradict it, and reports each fact to the checkers in order.
 
 mod answers;
 mod intake;
@@ -18,7 +18,7 @@ use crate::calls::{Call, Reply};
 use crate::plan::RulePlan;
 use crate::rules::{lane_number, upstream_number};
 
-/// A job that takes so many workers down is given up.
+/// A job fails after it lost this many workers.
 const MAX_LOST: u32 = 10;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,7 +37,7 @@ pub(crate) struct Job {
     pub(crate) lane: usize,
     pub(crate) tenant: String,
     pub(crate) level: Level,
-    /// Its place in the order of arrival.
+    /// Its position in the order of arrival.
     pub(crate) seq: u64,
     pub(crate) expires_at: Time,
     pub(crate) chain: Vec<usize>,
@@ -47,7 +47,7 @@ pub(crate) struct Job {
     pub(crate) attempts: u32,
     pub(crate) lost: u32,
     pub(crate) bytes: u64,
-    /// Nothing in a lane without a cache.
+    /// `None` in a lane without a cache.
     pub(crate) cache_key: Option<String>,
     pub(crate) state: State,
 }
@@ -74,7 +74,7 @@ pub(crate) struct Lease {
     pub(crate) lane: Option<usize>,
     pub(crate) upstream: Option<usize>,
     pub(crate) awaiting: bool,
-    /// The call of a cancelled job that had been elsewhere before.
+    /// The call of a cancelled job that had been at another upstream before.
     pub(crate) later: bool,
     pub(crate) expires: Time,
     pub(crate) held: Held,
@@ -85,7 +85,7 @@ pub(crate) struct Lease {
 pub(crate) struct Start {
     pub(crate) lease: LeaseId,
     pub(crate) upstream: usize,
-    /// The lane that handed it out, if one did just now.
+    /// The lane that dispatched it, if one did just now.
     pub(crate) lane: Option<usize>,
     pub(crate) job: Option<JobId>,
     pub(crate) held: Held,
@@ -97,14 +97,14 @@ pub(crate) struct Start {
 pub(crate) struct CallEnd {
     pub(crate) lease: LeaseId,
     pub(crate) upstream: Option<usize>,
-    /// The lane whose slot went back.
+    /// The lane whose slot was released.
     pub(crate) lane: Option<usize>,
     pub(crate) result: CallResult,
-    /// Micro-tokens that it cost of each bucket it held from, if that was told.
+    /// Micro-tokens that it cost of each bucket it held from, if reported.
     pub(crate) cost: Option<i64>,
     pub(crate) retry_after: Option<RetryAfter>,
     pub(crate) held: Held,
-    /// Nothing went out under this lease, so the lane's token comes back too.
+    /// Nothing was sent under this lease, so the lane's token is returned too.
     pub(crate) unsent: bool,
     /// The lease under which the upstream's work is awaited, and when it ends.
     pub(crate) heir: Option<Heir>,
@@ -120,7 +120,8 @@ pub(crate) enum Fact {
     Recovered(usize),
     Reset(usize),
     Extended(LeaseId, Time),
-    /// A job stands in its line. Jobs are told as they were then: an id may be another job's by the end of a call.
+    /// A job is in its line. Jobs are passed as they were at that time: by the end of a call the id may belong to
+    /// another job.
     Stood(JobId, Job),
     /// A job left its line without being served.
     Left(JobId, Job),
@@ -128,8 +129,8 @@ pub(crate) enum Fact {
     Served(JobId, Job),
     /// A job runs no longer.
     Stopped(JobId, Job),
-    /// The jobs of a lane under a key got no answer: if nobody else of them runs or stands in line, but for the one with
-    /// this number, the next that was set aside goes.
+    /// The jobs of a lane with a key got no answer: if none of them runs or is in line, except the one with this
+    /// number, the next job that was set aside starts.
     GaveWay(usize, String, Option<u64>),
 }
 
@@ -145,21 +146,21 @@ pub(crate) struct Ledger {
     pub(crate) ended: [BTreeMap<&'static str, u64>; 2],
     /// Answers by lane, the oldest first.
     pub(crate) kept: [Vec<Kept>; 2],
-    /// Requests answered without a job: with a fresh answer, with an old one.
+    /// Requests answered without a job: with a fresh answer, with a stale one.
     pub(crate) at_intake: [[u64; 2]; 2],
-    /// Jobs end because an equal one was answered.
+    /// Jobs that end because an equal one was answered.
     pub(crate) serving: bool,
     next_seq: u64,
     facts: Vec<Fact>,
-    /// What the last settlement of each job did, under which lease, and the word for its end.
+    /// What the last settlement of each job did, its lease, and the name of the end.
     last_settled: BTreeMap<JobId, (LeaseId, Settled, Option<&'static str>)>,
-    /// What jobs were served with, when that was first told.
+    /// What jobs were served with, when first reported.
     served_with: BTreeMap<JobId, Option<Payload>>,
-    /// Jobs that ended by the call, and how.
+    /// Jobs that the call ended, and how.
     pub(crate) told: Vec<(JobId, &'static str)>,
 }
 
-/// What the answers contradict.
+/// A contradiction in the answers.
 pub(crate) type Verdict<T = ()> = Result<T, String>;
 
 macro_rules! ensure {
@@ -206,7 +207,7 @@ impl Ledger {
         self.leases.values().any(|lease| lease.expires <= now)
     }
 
-    /// Writes an answer down. `engine` is asked only where an answer leaves something out.
+    /// Records an answer. `engine` is only asked for what an answer leaves out.
     pub(crate) fn observe(
         &mut self,
         call: &Call,
@@ -301,7 +302,7 @@ impl Ledger {
     fn stand(&mut self, id: JobId) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
         if job.untried().is_empty() {
-            // All were tried and nobody said what comes of it: it begins again.
+            // All upstreams were tried and the attempt was not settled: it starts again.
             job.tried.clear();
         }
         job.state = State::Queued;
@@ -365,7 +366,7 @@ impl Ledger {
     }
 }
 
-/// The word under which an end is counted.
+/// The name under which an end is counted.
 pub(crate) fn word(end: &End) -> &'static str {
     match end {
         End::Completed => "completed",

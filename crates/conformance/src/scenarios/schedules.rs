@@ -1,4 +1,4 @@
-//! Schedules: each moment once, over the whole fleet.
+//! Schedules: each scheduled time once, across the whole fleet.
 
 use eclusa_core::{EnqueueAnswer, Enqueued, Fired, Store};
 
@@ -13,12 +13,12 @@ fn accepted(fired: Fired) -> bool {
     matches!(fired, Fired::Submitted(answer) if matches!(answer.jobs[..], [Enqueued::Accepted(_)]))
 }
 
-pub async fn a_moment_is_done_once_whoever_asks_first<S: Store>(open: Open<S>) {
+pub async fn a_scheduled_time_is_handled_once_whichever_process_asks<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &plain());
     assert_eq!(q.schedules().await, []);
     let first = q.now();
     assert!(accepted(q.fire(first, Some(1)).await));
-    // Another process makes another id for the same moment.
+    // Another process creates another id for the same scheduled time.
     assert_eq!(q.fire(first, Some(2)).await, Fired::AlreadyDone(first));
     assert_eq!(q.schedules().await, [(name("nightly"), first)]);
 
@@ -33,7 +33,7 @@ pub async fn a_moment_is_done_once_whoever_asks_first<S: Store>(open: Open<S>) {
     assert_eq!(q.starts(10).await, [1, 3]);
 }
 
-pub async fn a_moment_that_is_to_come_is_not_done_early<S: Store>(open: Open<S>) {
+pub async fn a_future_scheduled_time_is_not_handled_early<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &plain());
     let moment = q.now() + secs(5);
     assert_eq!(q.fire(moment, Some(1)).await, Fired::TooSoon(secs(5)));
@@ -41,7 +41,7 @@ pub async fn a_moment_that_is_to_come_is_not_done_early<S: Store>(open: Open<S>)
     assert!(accepted(q.fire(moment, Some(1)).await));
 }
 
-pub async fn a_moment_can_be_passed_over_without_a_job<S: Store>(open: Open<S>) {
+pub async fn a_scheduled_time_can_be_skipped_without_a_job<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &plain());
     let moment = q.now();
     assert_eq!(q.fire(moment, None).await, Fired::Submitted(EnqueueAnswer::default()));
@@ -49,7 +49,7 @@ pub async fn a_moment_can_be_passed_over_without_a_job<S: Store>(open: Open<S>) 
     assert_eq!(q.starts(10).await, []);
 }
 
-pub async fn a_moment_whose_job_would_be_late_is_not_done<S: Store>(open: Open<S>) {
+pub async fn a_scheduled_time_whose_job_would_be_late_is_not_handled<S: Store>(open: Open<S>) {
     let q = Harness::new(
         open,
         &chain(&[("a", rate(1, 1))], |lane| {
@@ -63,7 +63,7 @@ pub async fn a_moment_whose_job_would_be_late_is_not_done<S: Store>(open: Open<S
     assert_eq!(q.schedules().await, []);
 }
 
-pub async fn a_moment_whose_job_is_refused_is_not_done<S: Store>(open: Open<S>) {
+pub async fn a_scheduled_time_whose_job_is_refused_is_not_handled<S: Store>(open: Open<S>) {
     let full = eclusa_core::Capacity::new(1, 1 << 20).expect("room for one");
     let q = Harness::new(open, &lane(|lane| lane.capacity = full));
     let first = q.now();

@@ -1,4 +1,4 @@
-//! What a store shows to those who only look.
+//! The read side of a store.
 
 use eclusa_core::gate::{BreakerState, CallResult};
 use eclusa_core::{
@@ -13,7 +13,7 @@ fn all() -> JobQuery {
     JobQuery { max: MAX_BATCH, ..JobQuery::default() }
 }
 
-/// The numbers of the jobs that fit, page by page.
+/// The numbers of the matching jobs, page by page.
 async fn search<S: Store>(q: &Harness<S>, query: JobQuery) -> Vec<u128> {
     let mut found = Vec::new();
     let mut after = None;
@@ -68,7 +68,7 @@ pub async fn jobs_are_found_by_their_time_the_newest_first<S: Store>(open: Open<
     assert_eq!(search(&q, JobQuery { since: times[1], until: times[2], ..all() }).await, [4, 1]);
     assert_eq!(search(&q, JobQuery { since: times[2], until: times[1], ..all() }).await, []);
 
-    // Scheduled jobs line up anew when they are due, and stay where they came in.
+    // Scheduled jobs queue again when they are due, but keep their creation time.
     q.accept([NewJob { delay: secs(5), ..job(5) }, job(6)]).await;
     q.pass(secs(5));
     q.sweep().await;
@@ -103,13 +103,13 @@ pub async fn a_wait_shows_a_job_that_ended_and_one_that_did_not_in_time<S: Store
     assert!(ended.is_some_and(|job| job.status == Status::Completed));
 }
 
-pub async fn an_unknown_job_is_not_waited_for_unless_it_is_coming<S: Store>(open: Open<S>) {
+pub async fn an_unknown_job_is_not_waited_for_unless_allowed<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &plain());
     assert_eq!(q.wait(1, secs(60), false).await, None);
     assert_eq!(q.wait(1, Span::ZERO, true).await, None);
 }
 
-pub async fn who_follows_a_job_is_told_what_is_new_at_once<S: Store>(open: Open<S>) {
+pub async fn a_follower_of_a_job_gets_new_history_at_once<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &plain());
     q.accept([job(1)]).await;
     assert_eq!(q.follow(1, 0, secs(60)).await.expect("it was accepted").lines(), 1);

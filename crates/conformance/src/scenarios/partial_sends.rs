@@ -1,4 +1,4 @@
-//! A call that does a part of a job: whoever takes the job next sees only what is left.
+//! A call that delivers part of a job: the next worker gets only what is left.
 
 use eclusa_core::gate::CallResult;
 use eclusa_core::{Advance, Advanced, Grant, Outcome, Payload, Settled, Settlement, Status, Store};
@@ -14,7 +14,7 @@ async fn payload_of_letter<S: Store>(q: &Harness<S>) -> Option<Payload> {
     q.letter(1).await.map(|view| view.letter.payload)
 }
 
-/// The call did a part, and the job ends or goes on so.
+/// The call delivered a part, and the job continues with this outcome.
 async fn partly<S: Store>(q: &Harness<S>, grant: &Grant, outcome: Outcome) -> Settled {
     let report = CallResult::Failed.into();
     q.settle_fully(Settlement { lease: grant.lease, report, outcome, answer: None, unsent: Some(left()) })
@@ -30,13 +30,13 @@ pub async fn a_retry_sends_what_is_left<S: Store>(open: Open<S>) {
     q.pass(secs(1));
     let grant = q.next().await;
     assert_eq!((&grant.payload, grant.attempt), (&left(), 2));
-    // Said once, it holds until something else is said.
+    // A replaced payload stays until it is replaced again.
     assert!(matches!(q.settle(grant.lease, CallResult::Failed, again()).await, Settled::RetryAt(_)));
     q.pass(secs(1));
     assert_eq!(q.next().await.payload, left());
 }
 
-pub async fn a_job_that_moves_on_is_what_is_left_also_after_a_takeover<S: Store>(open: Open<S>) {
+pub async fn an_advanced_job_sends_what_is_left_also_after_a_takeover<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &chain(&[("first", free()), ("second", free())], |_| {}));
     q.accept([job(1)]).await;
     let Grant { lease, upstream, .. } = q.next().await;
@@ -47,7 +47,7 @@ pub async fn a_job_that_moves_on_is_what_is_left_also_after_a_takeover<S: Store>
     assert_eq!(q.next().await.payload, left());
 }
 
-pub async fn a_dead_letter_is_what_is_left_and_so_is_its_replay<S: Store>(open: Open<S>) {
+pub async fn a_dead_letter_and_its_replay_hold_what_is_left<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &plain());
     q.accept([job(1)]).await;
     let dead = Outcome::Dead(failure("refused"));
@@ -58,7 +58,7 @@ pub async fn a_dead_letter_is_what_is_left_and_so_is_its_replay<S: Store>(open: 
     assert_eq!((&grant.payload, grant.job, &grant.upstream), (&left(), id(2), &name(UP)));
 }
 
-pub async fn a_replay_that_does_a_part_leaves_the_rest_in_its_letter<S: Store>(open: Open<S>) {
+pub async fn a_partial_replay_leaves_the_rest_in_its_letter<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &plain());
     q.accept([job(1)]).await;
     q.dead(&q.next().await).await;

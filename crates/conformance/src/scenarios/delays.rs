@@ -1,4 +1,4 @@
-//! Jobs held back.
+//! Delayed jobs.
 
 use eclusa_core::{Status, Store};
 
@@ -18,7 +18,7 @@ pub async fn a_delayed_job_is_pending_until_it_is_due<S: Store>(open: Open<S>) {
     assert_eq!(q.starts(10).await, [1]);
 }
 
-pub async fn a_scheduled_job_lines_up_as_if_it_came_when_it_is_due<S: Store>(open: Open<S>) {
+pub async fn a_scheduled_job_queues_as_if_created_when_due<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &plain());
     q.accept([delayed(secs(30), job(1)), job(2)]).await;
     q.pass(secs(30));
@@ -27,14 +27,14 @@ pub async fn a_scheduled_job_lines_up_as_if_it_came_when_it_is_due<S: Store>(ope
     assert_eq!(q.starts(10).await, [2, 1, 3]);
 }
 
-pub async fn scheduled_jobs_line_up_in_the_order_in_which_they_are_due<S: Store>(open: Open<S>) {
+pub async fn scheduled_jobs_queue_in_the_order_in_which_they_are_due<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &plain());
     q.accept([delayed(secs(30), job(1)), delayed(secs(10), job(2)), delayed(secs(20), job(3))]).await;
     q.pass(secs(60));
     assert_eq!(q.starts(10).await, [2, 3, 1]);
 }
 
-pub async fn the_sweeper_lets_due_jobs_in<S: Store>(open: Open<S>) {
+pub async fn the_sweeper_queues_due_jobs<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &plain());
     q.accept([delayed(secs(30), low(1))]).await;
     assert_eq!(q.sweep().await.next, q.now() + secs(30));
