@@ -52,7 +52,7 @@ fn nanos(duration: Duration) -> i64 {
     i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX)
 }
 
-/// The clock of this process. All values of this type share one [`SteadyClock`].
+/// The clock of this process. All values of this type share one `SteadyClock`.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SystemClock;
 

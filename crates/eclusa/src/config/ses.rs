@@ -55,7 +55,7 @@ pub enum MetadataSource {
         /// Sent as `Authorization`.
         token: Option<ContainerToken>,
     },
-    /// On an Amazon EC2 instance (IMDSv2).
+    /// On an Amazon EC2 instance (`IMDSv2`).
     Instance {
         /// Scheme, host and port.
         url: BaseUrl,

@@ -99,9 +99,9 @@ async fn an_alert_is_shown_counted_logged_and_posted_and_so_is_its_end() {
     operators.wait_for(2).await;
     acme.wait_for(1).await;
     assert_eq!(acme.requests().len(), 1, "a tenant hears of nobody else");
-    let message = message(&acme.requests()[0], ACME);
-    let data = &message["data"];
-    assert_eq!((&message["type"], &data["tenant"]), (&json!("alert.firing"), &json!("acme")));
+    let fired = message(&acme.requests()[0], ACME);
+    let data = &fired["data"];
+    assert_eq!((&fired["type"], &data["tenant"]), (&json!("alert.firing"), &json!("acme")));
     assert_eq!(
         (&data["value"], &data["threshold"], &data["lane"]),
         (&json!(2.0), &json!(1.0), &json!("work"))

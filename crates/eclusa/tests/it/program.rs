@@ -20,8 +20,13 @@ use tokio::sync::watch;
 /// How long anything expected may take, on any machine.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 /// The log message when a job has ended and was counted.
-const ENDINGS: [&str; 5] =
-    ["Job completed", "Job answered from the cache", "Job failed permanently", "Job dropped", "Job cancelled"];
+const ENDINGS: [&str; 5] = [
+    "Job completed",
+    "Job answered from the cache",
+    "Job failed permanently",
+    "Job dropped",
+    "Job cancelled",
+];
 
 /// A running `eclusa serve`.
 pub(crate) struct Program {

@@ -1,4 +1,4 @@
-//! Credentials from the metadata service of the machine or container: Amazon ECS and EKS, and EC2 (IMDSv2).
+//! Credentials from the metadata service of the machine or container: Amazon ECS and EKS, and EC2 (`IMDSv2`).
 
 use std::time::Duration;
 

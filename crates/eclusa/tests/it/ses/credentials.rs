@@ -98,7 +98,7 @@ async fn a_container_gives_credentials() {
     assert!(!log.contains("container-token") && !log.contains("secret-"), "{log}");
 }
 
-/// IMDSv2: a token is requested first.
+/// `IMDSv2`: a token is requested first.
 #[tokio::test]
 async fn an_instance_gives_the_credentials_of_its_role() {
     let rule = |seen: &Seen| {

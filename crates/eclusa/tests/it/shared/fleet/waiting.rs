@@ -22,9 +22,8 @@ async fn fill(program: &Program, count: usize) -> Accepted {
         let jobs: Vec<Value> = paths.iter().map(|path| json!({ "request": { "path": path } })).collect();
         let answer = program.post("/v1/lanes/work/jobs/batch", &Value::Array(jobs)).await;
         assert_eq!(answer.status, 200, "{}", answer.text());
-        for (path, accepted) in paths.into_iter().zip(answer.json().as_array().unwrap()) {
-            accepted
-                .insert(path, accepted["jobId"].as_str().unwrap_or_else(|| panic!("{accepted}")).to_owned());
+        for (path, job) in paths.into_iter().zip(answer.json().as_array().unwrap()) {
+            accepted.insert(path, job["jobId"].as_str().unwrap_or_else(|| panic!("{job}")).to_owned());
         }
     }
     accepted
