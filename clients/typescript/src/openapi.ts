@@ -1370,6 +1370,18 @@ export interface components {
             /** @description That were given up then or earlier: a moment as ISO 8601, or how long ago, such as `7d`. */
             until?: string | null;
         };
+        /** @description Something that went wrong, or is right again. */
+        FleetFault: {
+            /**
+             * Format: date-time
+             * @description When the process that answers noticed.
+             */
+            at?: string | null;
+            /** @description `takeover`, `store_lost`, `store_back` or `data_lost`. */
+            code: string;
+            /** @description The same in a sentence. */
+            text: string;
+        };
         /** @description A gate's state. */
         Gate: {
             /**
@@ -1400,6 +1412,11 @@ export interface components {
             circuitBreakers: {
                 [key: string]: components["schemas"]["BreakerHealth"];
             };
+            /**
+             * @description What went wrong lately with the store and between its processes, as the process that answers saw it: at most 50, the
+             *     newest first.
+             */
+            faults: components["schemas"]["FleetFault"][];
             /** @description Processes that share the store. */
             instances: components["schemas"]["Instance"][];
             owner?: components["schemas"]["Owner"] | null;
@@ -1407,10 +1424,17 @@ export interface components {
             rateLimiters: {
                 [key: string]: components["schemas"]["LimiterHealth"];
             };
+            /**
+             * Format: date-time
+             * @description When the process that answers was started.
+             */
+            startedAt?: string | null;
             /** @description `ok`, or `degraded` while a breaker is open or the store does not answer. */
             status: string;
             /** @description The store. */
             store: components["schemas"]["StoreHealth"];
+            /** @description The version of the process that answers. */
+            version: string;
         };
         /** @description A request to an upstream. */
         HttpRequest: {
@@ -1429,16 +1453,22 @@ export interface components {
         };
         /** @description A process. */
         Instance: {
+            /** @description The first 20 of them. */
+            differing: string[];
             /** @description Lanes and upstreams for which it was given other rules than those in force. */
             differs: number;
             /** @description Its id. */
             id: string;
             /** @description Whether it was asked to stop and still serves requests. */
             leaving: boolean;
+            /** @description Whether it decides. */
+            owner: boolean;
             /** @description What it does: `all`, `api`, `worker`, or `library` for a program with limits of its own. */
             role: string;
             /** @description Processes with the same word here go by the same rules; absent where only one can use the store. */
             rules?: string;
+            /** @description Whether it is the process that answers. */
+            self: boolean;
         };
         /**
          * @description A job.
@@ -1613,6 +1643,13 @@ export interface components {
             };
             /**
              * Format: int64
+             * @description How many jobs may wait; absent while no process has rules for the lane.
+             */
+            capacity?: number | null;
+            /** @description The upstreams that its jobs may go to, in order; those of all chains where it has several. */
+            chain?: string[];
+            /**
+             * Format: int64
              * @description Dead letters.
              */
             deadLetters: number;
@@ -1623,8 +1660,22 @@ export interface components {
             finished: number;
             /** @description Its own gates. */
             gates: components["schemas"]["Gate"][];
+            held?: components["schemas"]["LaneHold"] | null;
+            /**
+             * Format: date-time
+             * @description About when the last job in line will start; absent if none is in line, or that cannot be told. Limits per tenant and
+             *     the chains of single jobs are not looked at.
+             */
+            lastStart?: string | null;
+            /** @description Whether jobs queue, or callers wait on the connection. */
+            mode?: components["schemas"]["LaneMode"];
             /** @description Its name. */
             name: string;
+            /**
+             * Format: date-time
+             * @description When the job that lined up first came in; absent if none is in line.
+             */
+            oldestWaitingAt?: string | null;
             /** @description Whether it is paused. */
             paused: boolean;
             /**
@@ -1639,16 +1690,44 @@ export interface components {
             processing: number;
             /** @description Jobs that wait for their turn, by priority. */
             queued: components["schemas"]["Levels"];
+            quotes?: components["schemas"]["QuoteErrors"] | null;
             /** @description How fast it moves. */
             rates: components["schemas"]["LaneRates"];
             /** @description What happened so far. */
             totals: components["schemas"]["LaneTotals"];
             /**
+             * Format: double
+             * @description How many seconds a job may wait; absent if for ever.
+             */
+            ttlSec?: number | null;
+            /**
              * Format: int64
              * @description Bytes of jobs that wait.
              */
             waitingBytes: number;
+            /**
+             * Format: int64
+             * @description About how many jobs will expire before they start; 0 if that cannot be told.
+             */
+            willExpire?: number;
         };
+        /** @description What keeps the next job of a lane from starting. */
+        LaneHold: {
+            /** @description What it waits for. */
+            reason: components["schemas"]["WaitReason"];
+            /**
+             * Format: date-time
+             * @description Until when, if that can be told.
+             */
+            until?: string | null;
+            /** @description The upstream whose gate says so, if it is one. */
+            upstream?: string | null;
+        };
+        /**
+         * @description Whether jobs queue, or callers wait on the connection.
+         * @enum {string}
+         */
+        LaneMode: "queue" | "direct";
         /** @description What happened in a second, on average over about the last minute. */
         LaneRates: {
             /**
@@ -1769,6 +1848,19 @@ export interface components {
             reason: string;
             /** @description Where. */
             upstream?: string | null;
+        };
+        /** @description How long calls took until their answers began, in milliseconds, to about an eighth. */
+        Latency: {
+            /**
+             * Format: int64
+             * @description Half took no longer.
+             */
+            p50: number;
+            /**
+             * Format: int64
+             * @description Nineteen of twenty took no longer.
+             */
+            p95: number;
         };
         /** @description A lease lasts longer. */
         LeaseExtended: {
@@ -1959,6 +2051,24 @@ export interface components {
              */
             purged: number;
         };
+        /** @description How far the starts of jobs were from the starts that they were told. */
+        QuoteErrors: {
+            /**
+             * Format: int64
+             * @description How many starts were compared.
+             */
+            count: number;
+            /**
+             * Format: double
+             * @description Half of them were off by no more seconds, early or late.
+             */
+            p50Sec: number;
+            /**
+             * Format: double
+             * @description Nineteen of twenty were off by no more seconds.
+             */
+            p95Sec: number;
+        };
         /**
          * @description How far the replay of many dead letters is.
          * @enum {string}
@@ -2042,6 +2152,13 @@ export interface components {
         };
         /** @description The store. */
         StoreHealth: {
+            /** @description What "accepted" means: `fsync`, `write` or `replicate`; absent in memory. */
+            ack?: string | null;
+            /**
+             * Format: int64
+             * @description How long the journal is; absent where this process does not write it.
+             */
+            journalBytes?: number | null;
             /** @description `embedded`, `memory` or `redis`. */
             kind: string;
             /**
@@ -2051,6 +2168,8 @@ export interface components {
             losses: number;
             /** @description `ok`, or `lost` while it does not answer: breakers and limits are then those of this process alone. */
             status: string;
+            /** @description Its address, without user and password. */
+            url: string;
         };
         /** @description How fair a lane is to one tenant. */
         TenantFairnessMetrics: {
@@ -2135,6 +2254,12 @@ export interface components {
         Unanswered: "timeout" | "connection_error" | "not_sent";
         /** @description An upstream. */
         Upstream: {
+            /**
+             * Format: int64
+             * @description About how many calls failed in the last minute. This and the next two are counted by the process that decides, from
+             *     when it began to.
+             */
+            errorsLastMinute?: number;
             /** @description Every gate's state. */
             gates: components["schemas"]["Gate"][];
             /**
@@ -2144,6 +2269,8 @@ export interface components {
             inFlight: number;
             /** @description Its keys, where it has several. */
             keys?: components["schemas"]["UpstreamKey"][];
+            lastFailure?: components["schemas"]["UpstreamFailure"] | null;
+            latencyMs?: components["schemas"]["Latency"] | null;
             /** @description Its name. */
             name: string;
             pace?: components["schemas"]["Pace"] | null;
@@ -2165,6 +2292,16 @@ export interface components {
             toml?: string | null;
             /** @description The upstream. */
             upstream: string;
+        };
+        /** @description A call that failed. */
+        UpstreamFailure: {
+            /**
+             * Format: date-time
+             * @description When.
+             */
+            at?: string | null;
+            /** @description The HTTP status, SMTP reply, SES code, or a word for a failure without an answer. */
+            code: string;
         };
         /** @description One of several accounts at an upstream. */
         UpstreamKey: {

@@ -6,6 +6,7 @@
 mod alert;
 mod charge;
 mod dead_letter;
+mod durations;
 mod ended;
 mod engine;
 mod error;
@@ -34,6 +35,7 @@ pub use alert::{
 };
 pub use charge::{CREDIT_WITHIN, Charge, CreditRule, Terms};
 pub use dead_letter::{DeadLetter, DeadLetterView, LetterAges, TrimReason};
+pub use durations::Quantiles;
 pub use ended::{End, Ended, Fallback, ServedBy};
 pub use engine::{
     BucketOf, CALLBACKS, Callback, Engine, FallbackCall, FallbackLog, FallbackReport, LastSeen, Mentions,

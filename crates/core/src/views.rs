@@ -5,6 +5,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use crate::dead_letter::LetterAges;
+use crate::durations::Quantiles;
 use crate::error::SpecError;
 use crate::gate::{BreakerView, GateSpecs, GateView, Gates, PaceView, Reason};
 use crate::ids::{JobId, Name};
@@ -141,6 +142,37 @@ pub struct LaneView {
     pub totals: Totals,
     /// Its own gates.
     pub gates: Vec<GateView>,
+    /// Where its jobs go unless they name their own upstreams, in order.
+    pub chain: Vec<Name>,
+    /// How long a job may wait; `None` is for ever.
+    pub ttl: Option<Span>,
+    /// What keeps its next job from starting; `None` if nothing does or none waits.
+    pub held: Option<LaneHold>,
+    /// About when the last job in line will start; `None` if that cannot be told. Limits per tenant and the chains of single
+    /// jobs are not looked at.
+    pub last_start: Option<Time>,
+    /// About how many jobs will expire before they start; 0 if that cannot be told.
+    pub will_expire: u64,
+}
+
+/// What keeps the next job of a lane from starting.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LaneHold {
+    /// What it waits for.
+    pub reason: Reason,
+    /// The upstream whose gate says so, if it is one.
+    pub upstream: Option<Name>,
+    /// Until when, if that can be told.
+    pub until: Option<Time>,
+}
+
+/// The last call to an upstream that failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LastFailure {
+    /// The HTTP status, SMTP reply, SES code, or a word for a failure without an answer.
+    pub code: Arc<str>,
+    /// When.
+    pub at: Time,
 }
 
 /// An upstream as shown.
@@ -164,6 +196,13 @@ pub struct UpstreamView {
     pub gates: Vec<GateView>,
     /// Its pace, if it has one.
     pub pace: Option<PaceView>,
+    /// About how many calls failed in the last minute. The engine that decides counts it, from when it began to; the same
+    /// holds for the next two.
+    pub errors_last_minute: u64,
+    /// How long the calls of the last minute took until their answers began.
+    pub latency: Option<Quantiles>,
+    /// The last call that failed.
+    pub last_failure: Option<LastFailure>,
 }
 
 impl UpstreamView {
@@ -185,6 +224,9 @@ impl UpstreamView {
             starts_last_minute: gates.starts_last_minute(now),
             gates: spec.map_or(Vec::new(), |spec| gates.view(spec, now, slot_free_at)),
             pace: spec.and_then(|spec| gates.pace_view(spec)),
+            errors_last_minute: 0,
+            latency: None,
+            last_failure: None,
         }
     }
 }

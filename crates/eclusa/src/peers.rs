@@ -5,7 +5,7 @@ use std::sync::Arc;
 use eclusa_core::{RegistrationView, StoreError, Time};
 
 use crate::rules::Rules;
-use crate::store::AnyStore;
+use crate::store::{AnyStore, StoreFault};
 
 /// The role that programs using the Rust library report.
 const LIBRARY: &str = "library";
@@ -59,6 +59,8 @@ pub(crate) struct Peer {
     pub(crate) rules: String,
     /// Lanes and upstreams whose rules in its config differ from those in force.
     pub(crate) differs: usize,
+    /// The first of them by name.
+    pub(crate) differing: Vec<String>,
     /// Whether it is stopping.
     pub(crate) leaving: bool,
 }
@@ -89,6 +91,7 @@ impl Peers {
                 role: self.role.as_str().to_owned(),
                 rules: String::new(),
                 differs: 0,
+                differing: Vec::new(),
                 leaving: false,
             }],
         }
@@ -104,6 +107,35 @@ impl Peers {
             AnyStore::Embedded(store) => {
                 Some(OwnerSeen { id: id(self.id), epoch: store.epoch(), since: self.started })
             }
+        }
+    }
+
+    /// The id of this process.
+    pub(crate) fn own_id(&self) -> String {
+        match &*self.store {
+            AnyStore::Redis(store) => id(store.process().0),
+            AnyStore::Embedded(_) => id(self.id),
+        }
+    }
+
+    /// When this process was started.
+    pub(crate) fn started(&self) -> Time {
+        self.started
+    }
+
+    /// What went wrong lately, the newest first.
+    pub(crate) fn faults(&self) -> Vec<StoreFault> {
+        match &*self.store {
+            AnyStore::Redis(store) => store.faults(),
+            AnyStore::Embedded(_) => Vec::new(),
+        }
+    }
+
+    /// How long the journal is, if this process writes one.
+    pub(crate) fn journal_bytes(&self) -> Option<u64> {
+        match &*self.store {
+            AnyStore::Redis(store) => store.journal_bytes(),
+            AnyStore::Embedded(store) => store.journal_bytes(),
         }
     }
 
@@ -166,6 +198,7 @@ impl Peer {
             role,
             rules,
             differs: registration.differs,
+            differing: registration.differing.iter().map(ToString::to_string).collect(),
             leaving: words.next().is_some(),
         }
     }
@@ -197,6 +230,7 @@ mod tests {
             about: about.into(),
             last_heard: None,
             differs: 0,
+            differing: Vec::new(),
         };
         let fleet = [process(3, "all 7f"), process(2, "worker 7f"), process(1, "library")];
         let who = |owner| [1, 2, 3].map(|own| evaluates(own, owner, &fleet));

@@ -31,6 +31,18 @@ pub(crate) const fn served(by: ServedBy) -> &'static str {
     }
 }
 
+/// How far the starts of jobs were from the starts that they were told.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct QuoteErrors {
+    /// How many starts were compared.
+    pub count: u64,
+    /// Half of them were off by no more seconds, early or late.
+    pub p50_sec: f64,
+    /// Nineteen of twenty were off by no more seconds.
+    pub p95_sec: f64,
+}
+
 /// Events per second, on average over about the last minute.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, ToSchema)]
 pub struct LaneRates {

@@ -108,6 +108,7 @@ impl Engine {
 
     fn dispatch_from(&mut self, round: &mut Round, ask: &Dispatch, grants: &mut Vec<Grant>) {
         let Round { lane, now, .. } = *round;
+        self.lane_mut(lane).asked = now;
         self.release_due(lane, MAX_BATCH, now);
         self.drop_expired(lane, MAX_BATCH, now);
         if !self.lane(lane).paused {
@@ -209,7 +210,7 @@ impl Engine {
         None
     }
 
-    fn choose(&self, lane: LaneIx, level: Level, blocked: &[bool]) -> Option<Choice> {
+    pub(super) fn choose(&self, lane: LaneIx, level: Level, blocked: &[bool]) -> Option<Choice> {
         let lane = self.lane(lane);
         let fairness = lane.spec.as_ref().and_then(|spec| spec.fairness.as_ref());
         lane.levels[level as usize].turns.choose(&lane.tenants, level, fairness, blocked)

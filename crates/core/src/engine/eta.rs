@@ -78,7 +78,7 @@ impl Engine {
     }
 
     /// `denial` is what would deny the job with no job before it.
-    fn estimate(
+    pub(super) fn estimate(
         &self,
         lane: LaneIx,
         upstreams: &[UpstreamIx],

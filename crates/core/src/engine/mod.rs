@@ -12,6 +12,7 @@ mod budget;
 pub(crate) mod bulk;
 mod cache;
 mod callback;
+mod calls;
 mod cancel;
 mod catch_up;
 mod changes;
@@ -32,6 +33,7 @@ mod jobs;
 mod keys;
 mod leases;
 mod letters;
+mod outlook;
 mod park;
 mod poll;
 mod public;
@@ -70,6 +72,7 @@ pub use save::SaveError;
 use self::alerts::Alerts;
 use self::buckets::Buckets;
 use self::bulk::Bulks;
+use self::calls::Calls;
 use self::codes::Codes;
 use self::debits::Debits;
 use self::jobs::{Job, Jobs, Phase};
@@ -105,6 +108,8 @@ struct Upstream {
     /// The last published view; see `public.rs`.
     public: PublicGates,
     public_dirty: bool,
+    /// See `calls.rs`.
+    calls: Calls,
 }
 
 /// All state of one basin: lanes and upstreams that are decided together.
@@ -123,6 +128,8 @@ pub struct Engine {
     alerts: Alerts,
     bulks: Bulks,
     codes: Codes,
+    /// The minute in which calls are counted.
+    calls_minute: u64,
     /// This engine's share of every scoped bucket; `None` for the whole. See `fallback.rs`.
     share: Option<Share>,
     hash_key: Option<HashKey>,
@@ -190,6 +197,7 @@ impl Engine {
                 dirty: true,
                 public: PublicGates::default(),
                 public_dirty: true,
+                calls: Calls::default(),
             });
             self.public_changes.push(found);
         }

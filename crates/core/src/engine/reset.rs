@@ -4,12 +4,14 @@ use super::Engine;
 use crate::gate::CallResult;
 use crate::ids::Name;
 use crate::time::Time;
+use crate::verbs::Report;
 use crate::views::UpstreamView;
 
 impl Engine {
     /// Counts a result that a caller without a lease reports.
     pub fn record(&mut self, upstream: &Name, result: CallResult, now: Time) -> Option<UpstreamView> {
         let index = *self.upstream_by_name.get(upstream)?;
+        self.count_call(index, &Report::from(result), now);
         self.change_gates(index, now, |state| {
             if let Some(spec) = &state.spec {
                 state.gates.record(spec, result, now);

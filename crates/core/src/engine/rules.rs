@@ -48,6 +48,9 @@ pub struct Registration {
     pub spec: Arc<Spec>,
 }
 
+/// So many names are shown of what follows other rules than those of a registration.
+const MAX_DIFFERING: usize = 20;
+
 /// A registration as shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RegistrationView {
@@ -61,6 +64,8 @@ pub struct RegistrationView {
     pub last_heard: Option<Time>,
     /// The number of lanes and upstreams that follow other rules than these.
     pub differs: usize,
+    /// The names of the first of them, at most [`MAX_DIFFERING`].
+    pub differing: Vec<Name>,
 }
 
 /// A registration that has not ended.
@@ -229,17 +234,23 @@ impl Engine {
 
     /// All registrations.
     pub fn registrations(&self) -> impl Iterator<Item = RegistrationView> {
-        self.rules.live.values().map(|live| RegistrationView {
-            process: live.registration.process,
-            stamp: live.registration.stamp,
-            about: live.registration.about.clone(),
-            last_heard: live.last_heard,
-            differs: self.differing(&live.registration.spec),
+        self.rules.live.values().map(|live| {
+            let mut differing = self.differing(&live.registration.spec);
+            let differs = differing.len();
+            differing.truncate(MAX_DIFFERING);
+            RegistrationView {
+                process: live.registration.process,
+                stamp: live.registration.stamp,
+                about: live.registration.about.clone(),
+                last_heard: live.last_heard,
+                differs,
+                differing,
+            }
         })
     }
 
-    /// The number of lanes and upstreams of `spec` that follow other rules.
-    fn differing(&self, spec: &Spec) -> usize {
+    /// The lanes and upstreams of `spec` that follow other rules.
+    fn differing(&self, spec: &Spec) -> Vec<Name> {
         let lane = |name: &Name| self.lane_by_name.get(name).and_then(|lane| self.lane(*lane).spec.as_ref());
         let upstream =
             |name: &Name| self.upstream_by_name.get(name).and_then(|ix| self.upstream(*ix).spec.as_ref());
@@ -250,7 +261,7 @@ impl Engine {
         let expected = |own: &UpstreamSpec| own.gates.clone().or(&added(own).unwrap_or_default());
         let lanes = spec.lanes.iter().filter(|own| lane(&own.name) != Some(own));
         let upstreams = spec.upstreams.iter().filter(|own| upstream(&own.name) != Some(&expected(own)));
-        lanes.count() + upstreams.count()
+        lanes.map(|own| own.name.clone()).chain(upstreams.map(|own| own.name.clone())).collect()
     }
 
     /// Ends the registrations of processes that were silent for too long.

@@ -171,6 +171,9 @@ impl Engine {
             && !state.rare().timeline.last().is_some_and(noted(upstream))
         {
             self.count_failure(job, upstream, failure.code.as_ref());
+            if let Some(code) = &failure.code {
+                self.note_failure_code(upstream, code, now);
+            }
             let state = &mut self.jobs[job];
             state.note(now, EventKind::Failed(upstream, Some(FailureNote::of(&failure).into())));
         }
@@ -389,6 +392,7 @@ impl Engine {
     fn report_to_gates(&mut self, id: LeaseId, lease: &Lease, report: &Report, now: Time) {
         self.report_answered(lease, report, now);
         let Some(at) = lease.upstream else { return };
+        self.count_call(at, report, now);
         for index in self.gates_at(at) {
             self.change_gates(index, now, |state| {
                 if let Some(spec) = &state.spec {

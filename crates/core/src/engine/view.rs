@@ -3,13 +3,14 @@
 use super::Engine;
 use super::buckets::ScopedBucket;
 use super::jobs::{Job, Phase};
+use super::outlook::Outlook;
 use crate::dead_letter::DeadLetterView;
 use crate::gate::GateView;
 use crate::ids::{JobId, Name};
 use crate::job::{JobView, Level};
 use crate::lane::{EVERYONE, Lane};
 use crate::policy::BucketId;
-use crate::table::{TenantIx, UpstreamIx};
+use crate::table::{LaneIx, TenantIx, UpstreamIx};
 use crate::time::{Span, Time};
 use crate::timeline::{Event, EventKind};
 use crate::tokens::Tokens;
@@ -113,15 +114,19 @@ impl Engine {
 
     /// All lanes.
     pub fn lanes(&self, now: Time) -> Vec<LaneView> {
-        self.lanes.iter().map(|lane| self.view_lane(lane, now)).collect()
+        (0..self.lanes.len())
+            .map(|lane| self.view_lane(LaneIx(u32::try_from(lane).unwrap_or(u32::MAX)), now))
+            .collect()
     }
 
     /// One lane.
     pub fn lane_view(&self, name: &Name, now: Time) -> Option<LaneView> {
-        self.lane_by_name.get(name).map(|lane| self.view_lane(self.lane(*lane), now))
+        self.lane_by_name.get(name).map(|lane| self.view_lane(*lane, now))
     }
 
-    fn view_lane(&self, lane: &Lane, now: Time) -> LaneView {
+    fn view_lane(&self, index: LaneIx, now: Time) -> LaneView {
+        let lane = self.lane(index);
+        let Outlook { held, last_start, will_expire } = self.outlook(index, now);
         LaneView {
             name: lane.name.clone(),
             paused: lane.paused,
@@ -133,10 +138,15 @@ impl Engine {
             dead_letters: lane.dead.len() as u64,
             oldest_dead_letter: lane.dead.after(0).next().map(|(_, _, letter)| letter.moved_at),
             letter_ages: lane.dead.ages,
-            oldest_waiting: lane.lines.heads().map(|job| self.jobs[job].created_at).min(),
+            oldest_waiting: lane.oldest_job().map(|job| self.jobs[job].created_at),
             capacity: lane.spec.as_ref().map(|spec| spec.capacity.jobs()),
             totals: lane.totals,
             gates: self.lane_gates(lane, now),
+            chain: lane.spec.iter().flat_map(|spec| spec.chain.names()).cloned().collect(),
+            ttl: lane.spec.as_ref().and_then(|spec| spec.ttl),
+            held,
+            last_start,
+            will_expire,
         }
     }
 
@@ -154,7 +164,10 @@ impl Engine {
     pub fn upstream_view(&self, name: &Name, now: Time) -> Option<UpstreamView> {
         let index = *self.upstream_by_name.get(name)?;
         let upstream = self.upstream(index);
-        Some(UpstreamView::of(name, upstream.spec.as_ref(), &upstream.gates, now, self.leases.next_expiry()))
+        let (spec, slot_free_at) = (upstream.spec.as_ref(), self.leases.next_expiry());
+        let mut view = UpstreamView::of(name, spec, &upstream.gates, now, slot_free_at);
+        self.show_calls(index, &mut view, now);
+        Some(view)
     }
 
     pub(super) fn upstream_gates(&self, index: UpstreamIx, now: Time) -> Vec<GateView> {

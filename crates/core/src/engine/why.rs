@@ -47,11 +47,17 @@ impl Engine {
     fn place_of(&self, index: JobIx, now: Time) -> (Place, Option<Obstacle>) {
         let job = &self.jobs[index];
         let position = self.position(job);
-        let obstacle = self.without_rules(job).or_else(|| self.coalesced(index));
-        let obstacle = obstacle.or_else(|| self.obstacle(job, position, now));
+        let obstacle = self.hindrance(index, position, now);
         let hindrance = obstacle.as_ref().filter(|_| job.is_waiting());
         let eta = hindrance.and_then(|obstacle| self.eta(job, obstacle, position, now));
         (Place { status: job.status(), position, eta, expires_at: job.expires_at }, obstacle)
+    }
+
+    /// What keeps a job from starting or, if it runs, from ending.
+    pub(super) fn hindrance(&self, index: JobIx, position: u64, now: Time) -> Option<Obstacle> {
+        let job = &self.jobs[index];
+        let obstacle = self.without_rules(job).or_else(|| self.coalesced(index));
+        obstacle.or_else(|| self.obstacle(job, position, now))
     }
 
     /// A waiting job whose lane, or all of whose remaining upstreams, have no registration. Neither time nor other jobs

@@ -129,11 +129,6 @@ impl Lines {
         line
     }
 
-    /// The first job of each line.
-    pub(crate) fn heads(&self) -> impl Iterator<Item = JobIx> {
-        self.table.iter().filter_map(|(_, line)| line.head_job())
-    }
-
     pub(super) fn remove(&mut self, index: LineIx) {
         if let Some(line) = self.table.remove(index) {
             self.by_key.remove(&line.key, index);

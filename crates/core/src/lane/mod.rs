@@ -164,8 +164,8 @@ pub(crate) struct Lane {
     pub(crate) levels: [LevelState; 3],
     pub(crate) tenants: Tenants,
     pub(crate) lines: Lines,
-    /// The lowest job number of each line.
-    heads: BTreeSet<u64>,
+    /// The first job of each line, by its number.
+    heads: BTreeMap<u64, JobIx>,
     groups: Vec<Box<[UpstreamIx]>>,
     /// The group of jobs that do not name their own chain.
     pub(crate) default_chain: GroupIx,
@@ -188,6 +188,8 @@ pub(crate) struct Lane {
     pub(crate) dead: DeadLetters,
     pub(crate) totals: Totals,
     pub(crate) tempo: Tempo,
+    /// When a worker last asked for jobs; not stored.
+    pub(crate) asked: Time,
     pub(crate) dirty: bool,
 }
 
@@ -204,7 +206,7 @@ impl Lane {
             levels: Default::default(),
             tenants: Tenants::default(),
             lines: Lines::default(),
-            heads: BTreeSet::new(),
+            heads: BTreeMap::new(),
             groups: Vec::new(),
             default_chain: GroupIx(0),
             group_by_chain: HashMap::with_hasher(foldhash::fast::FixedState::default()),
@@ -222,6 +224,7 @@ impl Lane {
             dead: DeadLetters::default(),
             totals: Totals::default(),
             tempo: Tempo::default(),
+            asked: Time::default(),
             dirty: true,
         }
     }
@@ -262,6 +265,13 @@ impl Lane {
     /// Whether jobs of this lane may use `upstream`.
     pub(crate) fn uses(&self, upstream: UpstreamIx) -> bool {
         self.groups.iter().any(|chain| chain.contains(&upstream))
+    }
+
+    /// The upstreams that jobs in line may go to; some perhaps more than once. Lines that wait at buckets are left out.
+    pub(crate) fn upstreams_in_line(&self) -> impl Iterator<Item = UpstreamIx> {
+        let in_line = |group: GroupIx| self.levels.iter().any(|level| level.turns.ready_in(group) > 0);
+        let groups = (0..).map(GroupIx).zip(&self.groups);
+        groups.filter(move |(group, _)| in_line(*group)).flat_map(|(_, chain)| chain).copied()
     }
 
     pub(crate) fn groups(&self) -> usize {
@@ -359,7 +369,7 @@ impl Lane {
         }
         self.lines[line].push(seq, job);
         if head.is_none_or(|head| seq < head) {
-            self.heads.insert(seq);
+            self.heads.insert(seq, job);
             if let Some(head) = head {
                 self.heads.remove(&head);
             }
@@ -391,7 +401,8 @@ impl Lane {
         self.held_back.left_line(seq);
         if head == Some(seq) {
             self.heads.remove(&seq);
-            self.heads.extend(self.lines[line].head());
+            let next = &self.lines[line];
+            self.heads.extend(next.head().zip(next.head_job()));
             self.move_head(line, head);
         }
         if self.lines[line].head().is_some() {
@@ -406,7 +417,12 @@ impl Lane {
 
     /// The lowest job number in any line.
     pub(crate) fn oldest_in_line(&self) -> Option<u64> {
-        self.heads.first().copied()
+        self.heads.first_key_value().map(|(seq, _)| *seq)
+    }
+
+    /// The job that lined up first.
+    pub(crate) fn oldest_job(&self) -> Option<JobIx> {
+        self.heads.first_key_value().map(|(_, job)| *job)
     }
 
     /// Gives a tenant its place in a level with its first line there.

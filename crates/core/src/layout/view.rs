@@ -8,6 +8,7 @@ use super::shared::{
     JobCursorLayout, KeptHoldLayout, LeaseIdLayout, LevelLayout, ReasonLayout, StatusLayout,
 };
 use crate::dead_letter::{DeadLetter, DeadLetterView, LetterAges};
+use crate::durations::Quantiles;
 use crate::ended::{End, Ended, Fallback, ServedBy};
 use crate::engine::RegistrationView;
 use crate::gate::{BreakerState, BreakerView, GateView, PaceView};
@@ -15,7 +16,9 @@ use crate::ids::Name;
 use crate::job::{DropReason, Failure, JobView};
 use crate::lane::Totals;
 use crate::timeline::{Event, EventKind, FailureNote};
-use crate::views::{CodeView, JobPage, LaneView, Place, TenantView, UpstreamView, Why};
+use crate::views::{
+    CodeView, JobPage, LaneHold, LaneView, LastFailure, Place, TenantView, UpstreamView, Why,
+};
 
 layout_struct!(EndedLayout<'a> = Ended {
     job: u128,
@@ -139,6 +142,17 @@ layout_struct!(LaneViewLayout<'a> = LaneView {
     capacity: Option<u64>,
     totals: TotalsLayout,
     gates: Vec<GateViewLayout>,
+    chain: Vec<&'a str>,
+    ttl: Option<u64>,
+    held: Option<LaneHoldLayout<'a>>,
+    last_start: Option<u64>,
+    will_expire: u64,
+});
+
+layout_struct!(LaneHoldLayout<'a> = LaneHold {
+    reason: ReasonLayout,
+    upstream: Option<&'a str>,
+    until: Option<u64>,
 });
 
 layout_struct!(LetterAgesLayout = LetterAges { counts: [u64; 9], total: u64 });
@@ -172,7 +186,14 @@ layout_struct!(UpstreamViewLayout<'a> = UpstreamView {
     starts_last_minute: u64,
     gates: Vec<GateViewLayout>,
     pace: Option<PaceViewLayout>,
+    errors_last_minute: u64,
+    latency: Option<QuantilesLayout>,
+    last_failure: Option<LastFailureLayout<'a>>,
 });
+
+layout_struct!(QuantilesLayout = Quantiles { p50: u64, p95: u64 });
+
+layout_struct!(LastFailureLayout<'a> = LastFailure { code: &'a str, at: u64 });
 
 layout_struct!(
     PaceViewLayout = PaceView { rate_micro: u64, adaptive: bool, floor_latency: Option<u64> }
@@ -228,4 +249,5 @@ layout_struct!(RegistrationViewLayout<'a> = RegistrationView {
     about: &'a str,
     last_heard: Option<u64>,
     differs: u64,
+    differing: Vec<&'a str>,
 });

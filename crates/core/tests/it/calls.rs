@@ -96,6 +96,14 @@ impl Reply {
         }
     }
 
+    /// The same answer without what is counted since the engine began, and decides nothing.
+    pub(crate) fn without_counts(mut self) -> Self {
+        if let Reply::Record(Some(view)) | Reply::Recover(Some(view)) | Reply::Reset(Some(view)) = &mut self {
+            forget_counts(view);
+        }
+        self
+    }
+
     /// The same answer with every lease replaced.
     pub(crate) fn with_leases(mut self, other: impl Fn(LeaseId) -> LeaseId) -> Self {
         match &mut self {
@@ -114,4 +122,9 @@ impl Reply {
         }
         self
     }
+}
+
+/// Forgets what is counted since the engine began, and decides nothing.
+pub(crate) fn forget_counts(view: &mut UpstreamView) {
+    (view.errors_last_minute, view.latency, view.last_failure) = (0, None, None);
 }

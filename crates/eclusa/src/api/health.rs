@@ -15,13 +15,13 @@ use utoipa::ToSchema;
 
 use super::auth::{Caller, Right};
 use super::extract::NoQuery;
-use super::model::{breaker, iso};
+use super::fleet::{Fleet, FleetFault, Instance, Owner, StoreHealth};
+use super::model::breaker;
 use super::problem::{Kind, Problem};
 use super::state::Api;
 use super::submit::unavailable;
-use crate::config::StoreUrl;
 use crate::life::Life;
-use crate::peers::{self, Peers};
+use crate::peers::Peers;
 use crate::rules::CurrentRules;
 use crate::store::AnyStore;
 use crate::telemetry::{Exposition, Metrics, Snapshot, policy_levels};
@@ -78,58 +78,14 @@ pub(super) struct Health {
     circuit_breakers: BTreeMap<String, BreakerHealth>,
     /// Limits by upstream.
     rate_limiters: BTreeMap<String, LimiterHealth>,
-}
-
-/// The store.
-#[derive(Debug, Serialize, ToSchema)]
-pub(super) struct StoreHealth {
-    /// `embedded`, `memory` or `redis`.
-    kind: &'static str,
-    /// `ok`, or `lost` while it does not answer. Breakers and limits are then local to this process.
-    status: &'static str,
-    /// How often Redis was found to have lost data that it had acknowledged to this process.
-    losses: u64,
-}
-
-/// A process that shares the store.
-#[derive(Debug, Serialize, ToSchema)]
-pub(super) struct Instance {
-    /// Its id.
-    id: String,
-    /// Its role: `all`, `api`, `worker`, or `library` for a program that uses the Rust library.
-    role: String,
-    /// A version of its rules: equal for processes with the same rules. Absent where only one process can use the
-    /// store.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    rules: String,
-    /// Lanes and upstreams whose rules in this process's config differ from those in force.
-    differs: usize,
-    /// Whether it is stopping and still serves requests.
-    leaving: bool,
-}
-
-/// The process that owns the store.
-#[derive(Debug, Serialize, ToSchema)]
-pub(super) struct Owner {
-    /// Its id, as in `instances`.
-    id: String,
-    /// Increases with each change of owner.
-    epoch: u64,
-    /// When the responding process first saw this owner.
+    /// The version of the process that answers.
+    version: &'static str,
+    /// When the process that answers was started.
     #[schema(format = DateTime)]
-    since: Option<String>,
-}
-
-impl From<peers::OwnerSeen> for Owner {
-    fn from(peers::OwnerSeen { id, epoch, since }: peers::OwnerSeen) -> Self {
-        Self { id, epoch, since: iso(since) }
-    }
-}
-
-impl From<peers::Peer> for Instance {
-    fn from(peers::Peer { id, role, rules, differs, leaving }: peers::Peer) -> Self {
-        Self { id, role, rules, differs, leaving }
-    }
+    started_at: Option<String>,
+    /// What went wrong lately with the store and between its processes, as the process that answers saw it: at most 50, the
+    /// newest first.
+    faults: Vec<FleetFault>,
 }
 
 /// A breaker, in the names of the older services.
@@ -172,28 +128,20 @@ pub(super) async fn health(state: HealthState, caller: Caller, _: NoQuery) -> Re
         let (tokens_available, requests_last_minute) = (view.tokens.map(tokens), view.starts_last_minute);
         (view.name.to_string(), LimiterHealth { tokens_available, requests_last_minute })
     });
-    let lost = state.peers.is_cut_off();
-    let degraded = lost || breakers.values().any(|breaker| breaker.degraded);
+    let Fleet { store, owner, instances, version, started_at, faults } =
+        Fleet::of(&state.peers, &rules.config.store);
+    let degraded = state.peers.is_cut_off() || breakers.values().any(|breaker| breaker.degraded);
     Ok(Json(Health {
         status: if degraded { "degraded" } else { "ok" },
-        store: StoreHealth {
-            kind: kind(&rules.config.store.url),
-            status: if lost { "lost" } else { "ok" },
-            losses: state.peers.losses(),
-        },
-        owner: state.peers.owner().map(Owner::from),
-        instances: state.peers.instances().into_iter().map(Instance::from).collect(),
+        store,
+        owner,
+        instances,
+        version,
+        started_at,
+        faults,
         rate_limiters: limiters.collect(),
         circuit_breakers: breakers,
     }))
-}
-
-const fn kind(url: &StoreUrl) -> &'static str {
-    match url {
-        StoreUrl::Embedded(_) => "embedded",
-        StoreUrl::Memory => "memory",
-        StoreUrl::Redis(_) => "redis",
-    }
 }
 
 #[expect(clippy::cast_precision_loss, reason = "balances are far below 2^53 micro-tokens")]

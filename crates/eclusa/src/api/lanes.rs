@@ -12,7 +12,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::audit::audit;
 use super::auth::{Caller, Right};
 use super::extract::{NoQuery, Path, Query};
-use super::model::{Lane, TenantFairnessMetrics};
+use super::model::{Lane, LaneFacts, TenantFairnessMetrics};
 use super::problem::{Kind, Problem};
 use super::state::Api;
 use super::submit::{self, unavailable};
@@ -69,8 +69,14 @@ impl Lanes {
     }
 
     fn shown(&self, lane: &LaneView) -> Lane {
-        let answers = &self.metrics.answers;
-        Lane::new(lane, self.rates.of(lane, answers, Instant::now()), answers.of(&lane.name))
+        let (rules, now, answers) = (self.rules.get(), Instant::now(), &self.metrics.answers);
+        let facts = LaneFacts {
+            rules: rules.config.lanes.get(&lane.name).map(|lane| &**lane),
+            rates: self.rates.of(lane, answers, now),
+            answers: answers.of(&lane.name),
+            quotes: self.metrics.quoted.of(&lane.name, now),
+        };
+        Lane::new(lane, facts)
     }
 
     async fn set_paused(&self, caller: &Caller, lane: &str, paused: bool) -> Result<Json<Lane>, Problem> {

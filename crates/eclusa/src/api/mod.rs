@@ -14,6 +14,7 @@ mod events;
 mod extract;
 mod find;
 mod finish;
+mod fleet;
 mod head;
 mod headers;
 mod health;

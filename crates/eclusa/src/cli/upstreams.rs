@@ -40,7 +40,7 @@ fn text(upstreams: &[Value]) -> Result<String, Exit> {
         vec![name, in_flight.to_string(), last_minute.to_string(), gates]
     };
     let rows = typed_all(upstreams)?.into_iter().flat_map(|upstream: Upstream| {
-        let Upstream { name, in_flight, requests_last_minute, gates, pace, keys } = upstream;
+        let Upstream { name, in_flight, requests_last_minute, gates, pace, keys, .. } = upstream;
         let keys: Vec<_> = keys
             .into_iter()
             .map(|key| {

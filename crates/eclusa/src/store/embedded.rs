@@ -43,7 +43,7 @@ pub enum OpenError {
 pub struct EmbeddedStore {
     stage: Arc<Stage>,
     /// `None` in memory.
-    writer: Option<Writer>,
+    writer: Option<(Writer, Arc<Desk>)>,
 }
 
 impl EmbeddedStore {
@@ -79,8 +79,8 @@ impl EmbeddedStore {
             stage = stage.at(desk.clone());
         }
         let stage = Arc::new(stage);
-        let writer = Writer::start(stage.clone(), desk, doorbell).map_err(OpenError::Thread)?;
-        Ok(Self { stage, writer: Some(writer) })
+        let writer = Writer::start(stage.clone(), desk.clone(), doorbell).map_err(OpenError::Thread)?;
+        Ok(Self { stage, writer: Some((writer, desk)) })
     }
 
     /// Applies other rules from now on. Nothing that waits or runs is lost.
@@ -92,6 +92,11 @@ impl EmbeddedStore {
     /// How many callers wait for the end of a job.
     pub fn waits(&self) -> u64 {
         self.stage.wakes.waits()
+    }
+
+    /// How long the journal is; `None` in memory.
+    pub fn journal_bytes(&self) -> Option<u64> {
+        self.writer.as_ref().map(|(_, desk)| desk.bytes())
     }
 
     /// How many times the store was opened.
@@ -132,7 +137,7 @@ fn registration(spec: &Spec) -> Registration {
 
 impl Drop for EmbeddedStore {
     fn drop(&mut self) {
-        if let Some(writer) = self.writer.take() {
+        if let Some((writer, _)) = self.writer.take() {
             writer.finish();
         }
     }

@@ -6,7 +6,7 @@
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -30,7 +30,11 @@ const PANICKED: &str = "the journal's writer failed unexpectedly; see the log";
 const BOUND: Bound = Bound { per_mille: 4_000, extra_bytes: 64 << 20, looked_per_byte: 2 };
 
 /// Where groups are written, by one thread at a time.
-pub(super) struct Desk(Mutex<DeskWork>);
+pub(super) struct Desk {
+    work: Mutex<DeskWork>,
+    /// The size of the journal.
+    bytes: AtomicU64,
+}
 
 struct DeskWork {
     journal: Journal,
@@ -42,19 +46,26 @@ struct DeskWork {
 
 impl Desk {
     pub(super) fn new(journal: Journal, aging: Aging<u64>) -> Self {
-        Self(Mutex::new(DeskWork { journal, cleaning: Cleaning::default(), aging, aged: 0 }))
+        let bytes = AtomicU64::new(journal.bytes());
+        Self { work: Mutex::new(DeskWork { journal, cleaning: Cleaning::default(), aging, aged: 0 }), bytes }
     }
 
     /// Writes what is staged if that can be done at once; returns whether it was.
     pub(super) fn write_now(&self, stage: &Stage) -> bool {
-        let Ok(mut work) = self.0.try_lock() else { return false };
+        let Ok(mut work) = self.work.try_lock() else { return false };
         if work.journal.is_segment_full() {
             return false;
         }
         if let Err(error) = work.write_group(stage) {
             stage.stop(error);
         }
+        self.bytes.store(work.journal.bytes(), Ordering::Relaxed);
         true
+    }
+
+    /// How long the journal is.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
     }
 }
 
@@ -146,13 +157,14 @@ fn write_groups(
     loop {
         let closing = closing.load(Ordering::Acquire);
         // After a panic nothing more is written: the journal verifies itself when it is opened again.
-        let mut work = desk.0.lock().map_err(|_| stopped(PANICKED))?;
+        let mut work = desk.work.lock().map_err(|_| stopped(PANICKED))?;
         work.age(stage).map_err(|error| stopped(&error.to_string()))?;
         let idle = !work.write_group(stage)?;
         if closing || monotonic_now() - synced >= SYNC_EVERY {
             work.journal.sync().map_err(|error| stopped(&error.to_string()))?;
             synced = monotonic_now();
         }
+        desk.bytes.store(work.journal.bytes(), Ordering::Relaxed);
         drop(work);
         if closing && idle {
             return Ok(());

@@ -12,10 +12,12 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
+use tokio::time::Instant;
 
 use super::answers::Answers;
 use super::exposition::Exposition;
 use super::process::ProcessMetrics;
+use super::quoted::Quoted;
 use super::snapshot::Snapshot;
 use crate::config::Config;
 use crate::execute::Judgement;
@@ -89,6 +91,8 @@ pub struct Metrics {
     drift: Family<OfPolicy, Gauge<f64, std::sync::atomic::AtomicU64>>,
     /// Responses of direct lanes.
     pub(crate) answers: Answers,
+    /// How far starts were from what jobs were told, in the last hour.
+    pub(crate) quoted: Quoted,
 }
 
 fn histogram() -> Histogram {
@@ -126,6 +130,7 @@ impl Default for Metrics {
             reconciled: Family::default(),
             drift: Family::default(),
             answers: Answers::default(),
+            quoted: Quoted::default(),
         }
     }
 }
@@ -390,6 +395,7 @@ impl Metrics {
         let off = Duration::from_millis(now.as_millis().abs_diff(eta.as_millis()));
         let of = EtaError { lane: lane.to_string(), side: side.into() };
         self.eta_errors.get_or_create(&of).observe(off.as_secs_f64());
+        self.quoted.note(lane, off, Instant::now());
     }
 
     /// Records how long a lane with jobs started none.

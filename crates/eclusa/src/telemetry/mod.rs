@@ -7,6 +7,7 @@ mod logs;
 mod metrics;
 mod policies;
 mod process;
+mod quoted;
 mod rates;
 mod refusals;
 mod snapshot;

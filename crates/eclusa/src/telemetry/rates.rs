@@ -103,6 +103,11 @@ mod tests {
             capacity: None,
             totals,
             gates: Vec::new(),
+            chain: Vec::new(),
+            ttl: None,
+            held: None,
+            last_start: None,
+            will_expire: 0,
         }
     }
 

@@ -44,6 +44,7 @@ mod logs;
 mod mail;
 mod metrics;
 mod moving;
+mod outlook;
 mod policies;
 mod program;
 mod redis_server;

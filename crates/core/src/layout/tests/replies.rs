@@ -382,6 +382,9 @@ fn upstream_view(state: BreakerState) -> UpstreamView {
             adaptive: true,
             floor_latency: Some(crate::Span::from_millis(48)),
         }),
+        errors_last_minute: 17,
+        latency: Some(crate::Quantiles { p50: ms(120), p95: ms(900) }),
+        last_failure: Some(crate::LastFailure { code: "503".into(), at: time(12) }),
     }
 }
 
@@ -421,6 +424,15 @@ fn lane_view() -> LaneView {
         capacity: Some(10_000),
         totals,
         gates: gates(),
+        chain: vec![name("ses"), name("smtp")],
+        ttl: Some(ms(86_400_000)),
+        held: Some(crate::LaneHold {
+            reason: Reason::Window,
+            upstream: Some(name("ses")),
+            until: Some(time(8)),
+        }),
+        last_start: Some(time(9)),
+        will_expire: 3,
     }
 }
 
@@ -482,6 +494,7 @@ fn registration() -> RegistrationView {
         about: "all 7f".into(),
         last_heard: Some(time(5)),
         differs: 2,
+        differing: vec![name("email"), name("ses")],
     }
 }
 

@@ -1,14 +1,17 @@
 //! Lanes and their tenants.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use eclusa_core::{LaneView, TenantView};
+use eclusa_core::{LaneView, Name, TenantView};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::iso;
+use super::vocabulary::{LaneMode, WaitReason};
 use super::why::{Gate, gate};
-use crate::words::LaneRates;
+use crate::config::{self, Mode};
+use crate::words::{LaneRates, QuoteErrors};
 
 /// A lane.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
@@ -39,6 +42,73 @@ pub struct Lane {
     pub answers: BTreeMap<u16, u64>,
     /// The lane's own gates.
     pub gates: Vec<Gate>,
+    /// Whether jobs queue, or callers wait on the connection.
+    #[serde(default)]
+    #[schema(value_type = LaneMode)]
+    pub mode: String,
+    /// The upstreams that its jobs may go to, in order; those of all chains where it has several.
+    #[serde(default)]
+    pub chain: Vec<String>,
+    /// How many jobs may wait; absent while no process has rules for the lane.
+    #[serde(default)]
+    pub capacity: Option<u64>,
+    /// How many seconds a job may wait; absent if for ever.
+    #[serde(default)]
+    pub ttl_sec: Option<f64>,
+    /// When the job that lined up first came in; absent if none is in line.
+    #[serde(default)]
+    #[schema(format = DateTime)]
+    pub oldest_waiting_at: Option<String>,
+    /// What keeps the next job from starting; absent if nothing does, or none waits.
+    #[serde(default)]
+    pub held: Option<LaneHold>,
+    /// About when the last job in line will start; absent if none is in line, or that cannot be told. Limits per tenant and
+    /// the chains of single jobs are not looked at.
+    #[serde(default)]
+    #[schema(format = DateTime)]
+    pub last_start: Option<String>,
+    /// About how many jobs will expire before they start; 0 if that cannot be told.
+    #[serde(default)]
+    pub will_expire: u64,
+    /// How far real starts were from the starts that jobs were told at intake, in the last hour, as the process that is asked
+    /// saw; absent if it saw none.
+    #[serde(default)]
+    pub quotes: Option<QuoteErrors>,
+}
+
+/// What keeps the next job of a lane from starting.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct LaneHold {
+    /// What it waits for.
+    #[schema(value_type = WaitReason)]
+    pub reason: String,
+    /// The upstream whose gate says so, if it is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub upstream: Option<String>,
+    /// Until when, if that can be told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(format = DateTime)]
+    pub until: Option<String>,
+}
+
+impl From<&eclusa_core::LaneHold> for LaneHold {
+    fn from(hold: &eclusa_core::LaneHold) -> Self {
+        Self {
+            reason: hold.reason.as_str().into(),
+            upstream: hold.upstream.as_ref().map(ToString::to_string),
+            until: hold.until.and_then(iso),
+        }
+    }
+}
+
+/// What this process knows of a lane, beside what the store shows.
+pub(crate) struct LaneFacts<'a> {
+    /// Its rules in the config, if it has any.
+    pub(crate) rules: Option<&'a config::Lane>,
+    pub(crate) rates: LaneRates,
+    /// Direct answers by status.
+    pub(crate) answers: BTreeMap<u16, u64>,
+    pub(crate) quotes: Option<QuoteErrors>,
 }
 
 /// Counts by priority.
@@ -85,9 +155,19 @@ pub struct LaneTotals {
 }
 
 impl Lane {
-    /// Combines a view with rates and counts of direct answers.
-    pub(crate) fn new(view: &LaneView, rates: LaneRates, answers: BTreeMap<u16, u64>) -> Self {
+    /// Combines a view with what this process knows of the lane.
+    pub(crate) fn new(view: &LaneView, facts: LaneFacts<'_>) -> Self {
+        let LaneFacts { rules, rates, answers, quotes } = facts;
         let totals = view.totals;
+        let direct = rules.is_some_and(|rules| rules.mode == Mode::Direct);
+        let mut chain: Vec<String> = Vec::new();
+        let own: Vec<&Name> =
+            rules.map_or_else(|| view.chain.iter().collect(), |rules| rules.upstreams().collect());
+        for upstream in own.into_iter().map(ToString::to_string) {
+            if !chain.contains(&upstream) {
+                chain.push(upstream);
+            }
+        }
         Self {
             name: view.name.to_string(),
             paused: view.paused,
@@ -115,6 +195,18 @@ impl Lane {
             },
             answers,
             gates: view.gates.iter().map(|view| gate(None, view)).collect(),
+            mode: if direct { "direct" } else { "queue" }.into(),
+            chain,
+            capacity: view.capacity.filter(|_| !direct),
+            ttl_sec: view
+                .ttl
+                .filter(|_| !direct)
+                .map(|ttl| Duration::from_millis(ttl.as_millis()).as_secs_f64()),
+            oldest_waiting_at: view.oldest_waiting.and_then(iso),
+            held: view.held.as_ref().map(LaneHold::from),
+            last_start: view.last_start.and_then(iso),
+            will_expire: view.will_expire,
+            quotes,
         }
     }
 }

@@ -14,11 +14,12 @@ pub use alert::{Alert, AlertMessage};
 pub use codes::{CodeOutcome, UpstreamCodes};
 pub use dead_letter::DeadLetter;
 pub use job::{Accepted, Job, JobEvent, JobResult, LastFailure, TimelineEntry};
-pub use lane::{Lane, LaneTotals, Levels, TenantFairnessMetrics};
+pub(crate) use lane::LaneFacts;
+pub use lane::{Lane, LaneHold, LaneTotals, Levels, TenantFairnessMetrics};
 pub use shown::ShownRequest;
 pub(crate) use shown::{MASK, Shown, shown, unmasked};
-pub use upstream::{Breaker, Pace, Upstream, UpstreamKey};
+pub use upstream::{Breaker, Latency, Pace, Upstream, UpstreamFailure, UpstreamKey};
 pub(crate) use upstream::{breaker, upstreams};
 pub use why::{Gate, WhyAnswer};
 
-pub use crate::words::{LaneRates, iso};
+pub use crate::words::{LaneRates, QuoteErrors, iso};

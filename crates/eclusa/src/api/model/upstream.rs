@@ -1,7 +1,7 @@
 //! Upstreams and their breakers.
 
 use eclusa_core::gate::{BreakerState, PaceView};
-use eclusa_core::{Name, Span, UpstreamView};
+use eclusa_core::{Name, Quantiles, Span, UpstreamView};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -27,6 +27,41 @@ pub struct Upstream {
     /// Its keys, if configured.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub keys: Vec<UpstreamKey>,
+    /// About how many calls failed in the last minute. This and the next two are counted by the process that decides, from
+    /// when it began to.
+    #[serde(default)]
+    pub errors_last_minute: u64,
+    /// How long the calls of about the last minute took; absent if there were none.
+    #[serde(default)]
+    pub latency_ms: Option<Latency>,
+    /// The last call that failed, if any did.
+    #[serde(default)]
+    pub last_failure: Option<UpstreamFailure>,
+}
+
+/// How long calls took until their answers began, in milliseconds, to about an eighth.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Latency {
+    /// Half took no longer.
+    pub p50: u64,
+    /// Nineteen of twenty took no longer.
+    pub p95: u64,
+}
+
+impl From<Quantiles> for Latency {
+    fn from(Quantiles { p50, p95 }: Quantiles) -> Self {
+        Self { p50: p50.as_millis(), p95: p95.as_millis() }
+    }
+}
+
+/// A call that failed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct UpstreamFailure {
+    /// The HTTP status, SMTP reply, SES code, or a word for a failure without an answer.
+    pub code: String,
+    /// When.
+    #[schema(format = DateTime)]
+    pub at: Option<String>,
 }
 
 /// The pace of starts.
@@ -87,6 +122,12 @@ pub(crate) fn upstreams(views: &[UpstreamView], in_force: impl Fn(&Name) -> bool
         gates: view.gates.iter().map(|view| gate(None, view)).collect(),
         pace: view.pace.as_ref().map(Pace::from),
         keys: keys_of(&view.name),
+        errors_last_minute: view.errors_last_minute,
+        latency_ms: view.latency.map(Latency::from),
+        last_failure: view
+            .last_failure
+            .as_ref()
+            .map(|last| UpstreamFailure { code: last.code.to_string(), at: iso(last.at) }),
     };
     plain.map(upstream).collect()
 }

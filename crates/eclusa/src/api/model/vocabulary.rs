@@ -42,6 +42,8 @@ vocabulary! {
     BreakerState = ["closed", "open", "half_open"];
     /// The progress of a bulk replay.
     ReplayStatus = ["counting", "running", "done", "stopped"];
+    /// Whether jobs queue, or callers wait on the connection.
+    LaneMode = ["queue", "direct"];
     /// How serious an alert is.
     Severity = ["warning", "critical"];
     /// What happened to a job; the last four end it.

@@ -93,7 +93,14 @@ mod tests {
 
     fn process(id: u64, about: &str, heard: u64) -> RegistrationView {
         let (process, last_heard) = (eclusa_core::ProcessId(id), Some(Time::from_millis(heard)));
-        RegistrationView { process, stamp: 1, about: about.into(), last_heard, differs: 0 }
+        RegistrationView {
+            process,
+            stamp: 1,
+            about: about.into(),
+            last_heard,
+            differs: 0,
+            differing: Vec::new(),
+        }
     }
 
     #[test]

@@ -70,7 +70,14 @@ mod tests {
 
     fn process(id: u64, about: &str) -> RegistrationView {
         let process = eclusa_core::ProcessId(id);
-        RegistrationView { process, stamp: 1, about: about.into(), last_heard: None, differs: 0 }
+        RegistrationView {
+            process,
+            stamp: 1,
+            about: about.into(),
+            last_heard: None,
+            differs: 0,
+            differing: Vec::new(),
+        }
     }
 
     #[test]

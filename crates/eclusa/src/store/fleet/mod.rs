@@ -42,6 +42,7 @@ use self::shared::{Route, Shared, SharedParts};
 use self::subscriber::Listen;
 use super::Ack;
 use super::ask::store_by_asking;
+use super::faults::StoreFault;
 use super::journal::redis::{Examined, Inspector, Keys, Promise, RedisJournal, Server, ServerFacts, VERSION};
 use crate::config::{FORGET_WITHIN, StoreConfig, Tls, WhenLost};
 
@@ -190,6 +191,16 @@ impl RedisStore {
     /// How often Redis was found to have lost what this process had acknowledged.
     pub fn losses(&self) -> u64 {
         self.fleet.shared.losses()
+    }
+
+    /// What went wrong lately, the newest first.
+    pub fn faults(&self) -> Vec<StoreFault> {
+        self.fleet.shared.faults.list()
+    }
+
+    /// How long the journal is; `None` where this process does not decide.
+    pub fn journal_bytes(&self) -> Option<u64> {
+        self.owns().then(|| self.fleet.shared.journal_bytes.load(Ordering::Relaxed))
     }
 
     /// Whether nothing replied for so long that callers are refused.

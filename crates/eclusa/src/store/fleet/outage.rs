@@ -27,12 +27,15 @@ impl Owner {
             self.spare_leases();
             // This thread may notice it a little before the waiting callers.
             if self.shared.outage() + SLACK > self.shared.timeout {
-                self.cut = true;
+                if !std::mem::replace(&mut self.cut, true) {
+                    self.shared.faults.note("store_lost", "Redis does not answer");
+                }
                 if let Some(stage) = &self.work.stage {
                     stage.withheld.cut();
                 }
             }
         } else if std::mem::take(&mut self.cut) {
+            self.shared.faults.note("store_back", "Redis answers again");
             self.spare_leases();
             self.back_at = Some(Instant::now());
             if self.machine.owns() {

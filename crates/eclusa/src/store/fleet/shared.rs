@@ -14,6 +14,7 @@ use super::asking::Asking;
 use super::clock::{EngineTime, ServerClock};
 use super::membership::Membership;
 use crate::store::doorbell::Doorbell;
+use crate::store::faults::Faults;
 use crate::store::journal::redis::Keys;
 use crate::store::stage::Stage;
 
@@ -76,6 +77,11 @@ pub(super) struct Shared {
     instances: Mutex<Vec<RegistrationView>>,
     /// How often the server was found to have lost what this process had acknowledged.
     losses: AtomicU64,
+    pub(super) faults: Faults,
+    /// How long the journal was when this process last wrote to it.
+    pub(super) journal_bytes: AtomicU64,
+    /// The last owner that questions went to.
+    last_owner: Mutex<Option<OwnerView>>,
     /// Why the server cannot be used, if it cannot.
     refused: Mutex<Option<Arc<str>>>,
     /// Why the last command failed, until one succeeds.
@@ -120,6 +126,9 @@ impl Shared {
             heard_ms: AtomicU64::new(0),
             instances: Mutex::default(),
             losses: AtomicU64::new(0),
+            faults: Faults::default(),
+            journal_bytes: AtomicU64::new(0),
+            last_owner: Mutex::default(),
             refused: Mutex::default(),
             trouble: Mutex::default(),
             refusing: Mutex::default(),
@@ -173,6 +182,10 @@ impl Shared {
     /// Counts a loss: the server lost what this process had acknowledged.
     pub(super) fn lost_data(&self) {
         self.losses.fetch_add(1, Ordering::Relaxed);
+        self.faults.note(
+            "data_lost",
+            "Redis lost what this process had acknowledged; its waiting jobs were enqueued again by their ids",
+        );
     }
 
     /// The number of losses.
@@ -219,12 +232,27 @@ impl Shared {
 
     /// Sets where questions go.
     pub(super) fn set_route(&self, route: Route) {
-        let term = match &route {
+        let owner = match &route {
             Route::Nobody => None,
-            Route::Own(_, owner) | Route::Ask(owner) => Some(owner.term),
+            Route::Own(_, owner) | Route::Ask(owner) => Some(*owner),
         };
+        if let Some(owner) = owner {
+            self.note_takeover(owner);
+        }
+        let term = owner.map(|owner| owner.term);
         self.route.send_replace(route);
         self.asking.follow(term);
+    }
+
+    /// The first owner that is known has taken over from nobody.
+    fn note_takeover(&self, owner: OwnerView) {
+        let before = lock(&self.last_owner).replace(owner);
+        if before.is_some_and(|before| before.process != owner.process) {
+            let who = if owner.process == self.membership.process { " (this one)" } else { "" };
+            let id = owner.process.0;
+            self.faults
+                .note("takeover", format!("Process {id:016x}{who} decides now, in epoch {}", owner.epoch));
+        }
     }
 
     /// Waits until this process no longer owns as `owner`.

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use eclusa_core::gate::GateChange;
 use eclusa_core::{Engine, Mentions, Time};
@@ -57,6 +58,7 @@ impl Work {
         let stage = self.stage.clone()?;
         let aged = self.age(now, &stage, journal, shared);
         let keep_from = self.clean(&stage, journal).max(aged);
+        shared.journal_bytes.store(journal.bytes(), Ordering::Relaxed);
         let Group { records, durable, answers, gates } = stage.take_group().ok()??;
         self.handed += 1;
         self.groups.push_back((self.handed, durable, gates));
