@@ -242,7 +242,7 @@ class ClientTest(unittest.TestCase):
             wrong = '{"type":"x","title":"X","status":"?","detail":"x"}'
             for body in ['{"type":"x"}', wrong, "null", "[]", "<html>"]:
                 following.append((502, body.encode(), {"Content-Type": "application/json"}))
-                expected = re.escape(f"502 Unexpected answer: {body}")
+                expected = re.escape(f"502 Unexpected response: {body}")
                 with self.subTest(body), self.assertRaisesRegex(eclusa.ProblemError, expected):
                     other.get("x")
             for type in ["text/html", "application/json"]:

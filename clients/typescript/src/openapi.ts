@@ -11,7 +11,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Whether the process runs */
+        /** Check whether the process runs */
         get: operations["isAlive"];
         put?: never;
         post?: never;
@@ -28,7 +28,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Metrics for Prometheus */
+        /** Get metrics for Prometheus */
         get: operations["getMetrics"];
         put?: never;
         post?: never;
@@ -46,45 +46,52 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Pass a request on through a lane
-         * @description Any method. In a queue lane the request becomes a job and is answered with 202; with `Prefer: wait=N` the upstream's
-         *     own answer comes if it comes within N seconds. In a direct lane it is passed on at once, or refused with 429.
+         * Pass a request through a lane
+         * @description Any method. In a queue lane the request becomes a job and is answered with 202; with `Prefer: wait=N` it is answered
+         *     with the upstream's response if that arrives within N seconds. In a direct lane it is forwarded at once, or refused
+         *     with 429.
          */
         get: operations["proxyGet"];
         /**
-         * Pass a request on through a lane
-         * @description Any method. In a queue lane the request becomes a job and is answered with 202; with `Prefer: wait=N` the upstream's
-         *     own answer comes if it comes within N seconds. In a direct lane it is passed on at once, or refused with 429.
+         * Pass a request through a lane
+         * @description Any method. In a queue lane the request becomes a job and is answered with 202; with `Prefer: wait=N` it is answered
+         *     with the upstream's response if that arrives within N seconds. In a direct lane it is forwarded at once, or refused
+         *     with 429.
          */
         put: operations["proxyPut"];
         /**
-         * Pass a request on through a lane
-         * @description Any method. In a queue lane the request becomes a job and is answered with 202; with `Prefer: wait=N` the upstream's
-         *     own answer comes if it comes within N seconds. In a direct lane it is passed on at once, or refused with 429.
+         * Pass a request through a lane
+         * @description Any method. In a queue lane the request becomes a job and is answered with 202; with `Prefer: wait=N` it is answered
+         *     with the upstream's response if that arrives within N seconds. In a direct lane it is forwarded at once, or refused
+         *     with 429.
          */
         post: operations["proxyPost"];
         /**
-         * Pass a request on through a lane
-         * @description Any method. In a queue lane the request becomes a job and is answered with 202; with `Prefer: wait=N` the upstream's
-         *     own answer comes if it comes within N seconds. In a direct lane it is passed on at once, or refused with 429.
+         * Pass a request through a lane
+         * @description Any method. In a queue lane the request becomes a job and is answered with 202; with `Prefer: wait=N` it is answered
+         *     with the upstream's response if that arrives within N seconds. In a direct lane it is forwarded at once, or refused
+         *     with 429.
          */
         delete: operations["proxyDelete"];
         /**
-         * Pass a request on through a lane
-         * @description Any method. In a queue lane the request becomes a job and is answered with 202; with `Prefer: wait=N` the upstream's
-         *     own answer comes if it comes within N seconds. In a direct lane it is passed on at once, or refused with 429.
+         * Pass a request through a lane
+         * @description Any method. In a queue lane the request becomes a job and is answered with 202; with `Prefer: wait=N` it is answered
+         *     with the upstream's response if that arrives within N seconds. In a direct lane it is forwarded at once, or refused
+         *     with 429.
          */
         options: operations["proxyOptions"];
         /**
-         * Pass a request on through a lane
-         * @description Any method. In a queue lane the request becomes a job and is answered with 202; with `Prefer: wait=N` the upstream's
-         *     own answer comes if it comes within N seconds. In a direct lane it is passed on at once, or refused with 429.
+         * Pass a request through a lane
+         * @description Any method. In a queue lane the request becomes a job and is answered with 202; with `Prefer: wait=N` it is answered
+         *     with the upstream's response if that arrives within N seconds. In a direct lane it is forwarded at once, or refused
+         *     with 429.
          */
         head: operations["proxyHead"];
         /**
-         * Pass a request on through a lane
-         * @description Any method. In a queue lane the request becomes a job and is answered with 202; with `Prefer: wait=N` the upstream's
-         *     own answer comes if it comes within N seconds. In a direct lane it is passed on at once, or refused with 429.
+         * Pass a request through a lane
+         * @description Any method. In a queue lane the request becomes a job and is answered with 202; with `Prefer: wait=N` it is answered
+         *     with the upstream's response if that arrives within N seconds. In a direct lane it is forwarded at once, or refused
+         *     with 429.
          */
         patch: operations["proxyPatch"];
         trace?: never;
@@ -96,7 +103,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Whether it can take in jobs */
+        /** Check whether the process accepts jobs */
         get: operations["isReady"];
         put?: never;
         post?: never;
@@ -114,9 +121,9 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * The alerts that fire, and those that resolved last
-         * @description A key bounded to some lanes is shown alerts about these and their upstreams; one bounded to some tenants, only those about
-         *     these tenants.
+         * List the alerts that fire, and those that resolved recently
+         * @description A key restricted to some lanes sees alerts about these lanes and their upstreams. A key restricted to some tenants
+         *     sees only alerts about these tenants.
          */
         get: operations["listAlerts"];
         put?: never;
@@ -134,7 +141,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** All breakers */
+        /** List all breakers */
         get: operations["listBreakers"];
         put?: never;
         post?: never;
@@ -151,7 +158,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** One breaker */
+        /** Get a breaker */
         get: operations["getBreaker"];
         put?: never;
         post?: never;
@@ -170,7 +177,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Tell a breaker of a failed call that was made elsewhere */
+        /** Report to a breaker that a call made elsewhere failed */
         post: operations["reportFailure"];
         delete?: never;
         options?: never;
@@ -204,7 +211,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Tell a breaker of a call made elsewhere that succeeded */
+        /** Report to a breaker that a call made elsewhere succeeded */
         post: operations["reportSuccess"];
         delete?: never;
         options?: never;
@@ -223,7 +230,7 @@ export interface paths {
         put?: never;
         /**
          * Close a breaker whose open window is over
-         * @description One that is open or closed stays as it is.
+         * @description A breaker that is open or closed does not change.
          */
         post: operations["tryRecover"];
         delete?: never;
@@ -240,15 +247,15 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Dead letters, oldest first
-         * @description What was to be sent is shown only with a single letter, and in the export.
+         * List dead letters, oldest first
+         * @description The content is included only in the response for a single letter, and in the export.
          */
         get: operations["listDeadLetters"];
         put?: never;
         post?: never;
         /**
-         * Discard all dead letters that fit
-         * @description Needs at least one filter. One call discards up to 1000 letters; where it says `cursor`, call again with it.
+         * Delete all dead letters that match
+         * @description Needs at least one filter. One call deletes up to 1000 letters; if the response has a `cursor`, call again with it.
          */
         delete: operations["purgeDeadLetters"];
         options?: never;
@@ -264,9 +271,9 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * All dead letters that fit, as lines of JSON
-         * @description With what was to be sent, masked as in the view of a single letter. An export that breaks off ends without its last
-         *     chunk.
+         * Export all dead letters that match, as lines of JSON
+         * @description With their content, masked as in the response for a single letter. An export that fails partway ends without its
+         *     last chunk.
          */
         get: operations["exportDeadLetters"];
         put?: never;
@@ -287,9 +294,9 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Replay all dead letters that fit
-         * @description The letters that are there now are enqueued again as their lanes have room, by whichever process decides, also after a
-         *     crash. See `/v1/dead-letters/replays/{id}`.
+         * Replay all dead letters that match
+         * @description The letters that exist now are enqueued again as their lanes have room, by the process that owns the store. The
+         *     replay survives crashes. See `/v1/dead-letters/replays/{id}`.
          */
         post: operations["replayDeadLetters"];
         delete?: never;
@@ -305,7 +312,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Replays of many dead letters, the newest first */
+        /** List bulk replays, newest first */
         get: operations["listReplays"];
         put?: never;
         post?: never;
@@ -322,13 +329,13 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** How far a replay of many dead letters is */
+        /** Get the progress of a bulk replay */
         get: operations["getReplay"];
         put?: never;
         post?: never;
         /**
-         * Stop a replay of many dead letters
-         * @description No more letters are enqueued. Those that are in their lanes go on; cancel their jobs to stop them too.
+         * Stop a bulk replay
+         * @description No more letters are enqueued. Those already in their lanes continue; cancel their jobs to stop them too.
          */
         delete: operations["stopReplay"];
         options?: never;
@@ -343,7 +350,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Count dead letters, the largest groups first */
+        /** Count dead letters, largest groups first */
         get: operations["countDeadLetters"];
         put?: never;
         post?: never;
@@ -360,13 +367,13 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** One dead letter with what was to be sent */
+        /** Get a dead letter with its content */
         get: operations["getDeadLetter"];
         put?: never;
         post?: never;
         /**
-         * Discard a dead letter
-         * @description It is gone for good. A replay of it that is under way goes on.
+         * Delete a dead letter
+         * @description Deleted permanently. A replay in progress continues.
          */
         delete: operations["discardDeadLetter"];
         options?: never;
@@ -384,9 +391,9 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Enqueue a dead letter again
-         * @description It goes when the replay succeeds. A body is a merge patch (RFC 7396) over `originalData`: what it holds is sent instead,
-         *     checked like any new job. Values that are masked need not be repeated.
+         * Replay a dead letter
+         * @description The letter is deleted when the replay succeeds. A body is a merge patch (RFC 7396) over `originalData`, validated
+         *     like a new job. Masked values need not be repeated.
          */
         post: operations["replayDeadLetter"];
         delete?: never;
@@ -402,7 +409,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** The state of everything */
+        /** Get the state of the process, the store and the gates */
         get: operations["getHealth"];
         put?: never;
         post?: never;
@@ -419,14 +426,14 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Search jobs, the newest first */
+        /** Search jobs, newest first */
         get: operations["searchJobs"];
         put?: never;
         post?: never;
         /**
-         * Cancel all jobs that fit
-         * @description Needs at least one filter. One call cancels up to 1000 jobs; where it says `cursor`, call again with it. Upstreams that work
-         *     on a job (`async`) are told, where they have a `cancel`.
+         * Cancel all jobs that match
+         * @description Needs at least one filter. One call cancels up to 1000 jobs; if the response has a `cursor`, call again with it.
+         *     `async` upstreams that work on a job are notified if they have a `cancel`.
          */
         delete: operations["cancelJobs"];
         options?: never;
@@ -441,14 +448,14 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** A job with its history and result */
+        /** Get a job with its timeline and result */
         get: operations["getJob"];
         put?: never;
         post?: never;
         /**
          * Cancel a job
-         * @description A call that is under way is not cut off, but what it brings no longer counts. An upstream that works on it (`async`) is
-         *     told, where it has a `cancel`.
+         * @description A call that is in progress is not aborted, but its result no longer counts. An `async` upstream that works on the
+         *     job is notified if it has a `cancel`.
          */
         delete: operations["cancelJob"];
         options?: never;
@@ -465,9 +472,9 @@ export interface paths {
         };
         /**
          * Follow a job
-         * @description Server-sent events, one for each line of the job's timeline: `id` is the number of the line, `event` its name, `data` the
-         *     line as JSON with the status after it; the last event has the job without request and params, and the stream ends after it. A client that
-         *     sends `Last-Event-ID` gets what came after that.
+         * @description Server-sent events, one per entry of the job's timeline: `id` is the number of the entry, `event` its name, `data`
+         *     the entry as JSON with the status after it. The last event contains the job without request and params, and ends the
+         *     stream. A client that sends `Last-Event-ID` receives the events after that one.
          */
         get: operations["followJob"];
         put?: never;
@@ -487,7 +494,7 @@ export interface paths {
         };
         /**
          * Wait until a job has ended
-         * @description Answers when the job has ended, or after the timeout with the job as it is.
+         * @description Responds when the job has ended, or after the timeout with the job's current state.
          */
         get: operations["waitForJob"];
         put?: never;
@@ -505,7 +512,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Why a job waits, and until when */
+        /** Explain why a job waits, and until when */
         get: operations["explainJob"];
         put?: never;
         post?: never;
@@ -522,7 +529,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** All lanes */
+        /** List all lanes */
         get: operations["listLanes"];
         put?: never;
         post?: never;
@@ -539,7 +546,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** One lane */
+        /** Get a lane */
         get: operations["getLane"];
         put?: never;
         post?: never;
@@ -560,7 +567,7 @@ export interface paths {
         put?: never;
         /**
          * Enqueue a job
-         * @description With `Prefer: wait=N` it is answered with the job itself, if that ends within N seconds.
+         * @description With `Prefer: wait=N`, returns the job itself if it ends within N seconds.
          */
         post: operations["enqueueJob"];
         delete?: never;
@@ -580,8 +587,9 @@ export interface paths {
         put?: never;
         /**
          * Enqueue up to 1000 jobs
-         * @description Each stands for itself: one that is refused does not hinder the others. Answers are in the order of the jobs. If the store
-         *     fails halfway, those before it are stored and the others say whether they may be.
+         * @description Jobs are independent: a refused job does not affect the others. Results are in the order of the jobs. If the store
+         *     fails partway, the jobs before that point are stored, and the result of each other job says whether it may be
+         *     stored.
          */
         post: operations["enqueueJobs"];
         delete?: never;
@@ -599,7 +607,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Stop starting jobs of a lane; jobs are still taken in */
+        /** Stop starting jobs of a lane; new jobs are still accepted */
         post: operations["pauseLane"];
         delete?: never;
         options?: never;
@@ -631,7 +639,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** How fair a lane is to its tenants */
+        /** Get fairness metrics of a lane's tenants */
         get: operations["listTenants"];
         put?: never;
         post?: never;
@@ -650,7 +658,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Let a lease last for a whole lease from now */
+        /** Extend a lease by its full duration from now */
         post: operations["extendLease"];
         delete?: never;
         options?: never;
@@ -668,8 +676,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Tell how a call went that leave was given for
-         * @description The gates hear of it as they hear of every other call.
+         * Settle a lease: report the result of its call
+         * @description The gates count it like every other call.
          */
         post: operations["settleLease"];
         delete?: never;
@@ -688,8 +696,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Ask for leave to make one call to an upstream
-         * @description All gates of the upstream let it through, or nothing is taken.
+         * Acquire a permit for one call to an upstream
+         * @description Either all gates of the upstream admit the call, or nothing is taken.
          */
         post: operations["acquire"];
         delete?: never;
@@ -706,8 +714,8 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * The balances of all policies
-         * @description On `Accept: application/xml` in the form in which the DICT tells its own.
+         * List the balances of all policies
+         * @description With `Accept: application/xml`, in the format of the DICT API.
          */
         get: operations["listPolicies"];
         put?: never;
@@ -728,9 +736,9 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Give back tokens that an event earned
-         * @description Each event counts once for its call, and only if the call cost something lately. Several at once are answered with
-         *     `{"credits": […]}`, an answer or a problem each.
+         * Give back tokens earned by an event
+         * @description Each event counts once for its call, and only if the call cost tokens recently. Several events are answered with
+         *     `{"credits": […]}`, with a result or a problem for each.
          */
         post: operations["credit"];
         delete?: never;
@@ -747,8 +755,8 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * The balance of one policy, or of its scopes
-         * @description One object if all requests share a bucket, or with `scope`; else a page.
+         * Get the balance of one policy, or of its scopes
+         * @description One object if all requests share a bucket, or if `scope` is given; otherwise a page.
          */
         get: operations["getPolicy"];
         put?: never;
@@ -788,7 +796,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** All upstreams with every gate's state */
+        /** List all upstreams with the state of every gate */
         get: operations["listUpstreams"];
         put?: never;
         post?: never;
@@ -805,7 +813,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** One upstream */
+        /** Get an upstream */
         get: operations["getUpstream"];
         put?: never;
         post?: never;
@@ -823,9 +831,9 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * The codes that calls to an upstream failed with, and what a retry did
-         * @description Codes that neither the config nor Eclusa's own lists name are proposed for `retryable` or `permanent` once 20 retries were
-         *     seen. Nothing changes by itself.
+         * List the codes that calls to an upstream failed with, and what retries did
+         * @description A code that is neither in the config nor in the built-in lists is proposed for `retryable` or `permanent` after 20
+         *     retries. Nothing changes automatically.
          */
         get: operations["getUpstreamCodes"];
         put?: never;
@@ -846,8 +854,9 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Completion of a job by its upstream
-         * @description Needs no key: it must be signed, or bring the token, as the upstream's `async.webhook` says. Repeating it does no harm.
+         * Report the result of a job, as its upstream
+         * @description Needs no key: the webhook must be signed or carry the token, as the upstream's `async.webhook` requires. Repeating
+         *     it is harmless.
          */
         post: operations["receiveWebhook"];
         delete?: never;
@@ -869,7 +878,7 @@ export interface webhooks {
         put?: never;
         /**
          * A job has ended
-         * @description Posted to the job's `callbackUrl`, signed as Standard Webhooks are.
+         * @description Posted to the job's `callbackUrl`, signed according to Standard Webhooks.
          */
         post: operations["jobEnded"];
         delete?: never;
@@ -882,7 +891,7 @@ export interface webhooks {
 export interface components {
     schemas: {
         /**
-         * @description The answer to a job that was taken in.
+         * @description The response for an accepted job.
          * @example {
          *       "eta": "2026-11-16T01:50:36.120Z",
          *       "expiresAt": "2026-11-16T02:50:33.311Z",
@@ -895,12 +904,12 @@ export interface components {
         Accepted: {
             /**
              * Format: date-time
-             * @description When it will start, as far as can be told.
+             * @description When it will probably start.
              */
             eta?: string | null;
             /**
              * Format: date-time
-             * @description After when it is not started any more.
+             * @description When it expires: it is not started after this time.
              */
             expiresAt?: string | null;
             /** @description The job's id. */
@@ -909,14 +918,14 @@ export interface components {
             lane: string;
             /**
              * Format: int64
-             * @description About how many jobs go first.
+             * @description Approximate number of jobs ahead of it.
              */
             position?: number | null;
-            /** @description Where the job is in its life. */
+            /** @description The job's status. */
             status: components["schemas"]["JobStatus"];
         };
         /**
-         * @description What a worker wants.
+         * @description The permit that a worker requests.
          * @example {
          *       "request": {
          *         "method": "GET",
@@ -928,21 +937,21 @@ export interface components {
         AcquireRequest: {
             /**
              * Format: double
-             * @description Tokens to take under each policy, in place of what they say.
+             * @description Tokens to take under each policy, instead of its own `hold`.
              */
             hold?: number | null;
             request?: components["schemas"]["HttpRequest"] | null;
-            /** @description Whose call it is, where policies would read that from the request. */
+            /** @description The scope value, for policies that would read it from the request. */
             scope?: string | null;
             /**
-             * @description How long to wait for leave, such as `"5s"`; as much as the server allows, if it allows less. Without it the answer
-             *     comes at once.
+             * @description How long to wait for the permit, such as `"5s"`; limited by `server.max_wait`. Without it, the response is
+             *     immediate.
              * @example 5s
              */
             wait?: string | null;
         };
         /**
-         * @description Leave to make one call.
+         * @description A permit for one call.
          * @example {
          *       "granted": true,
          *       "leaseId": "fal:01a1e20c-835f-7f54-a1de-93085b88f45f",
@@ -950,15 +959,15 @@ export interface components {
          *     }
          */
         Acquired: {
-            /** @description `true`. */
+            /** @description Always `true`. */
             granted: boolean;
-            /** @description The key of the upstream with which to make the call, by its name, where the upstream has `keys`. */
+            /** @description The name of the upstream's key to make the call with, if the upstream has `keys`. */
             key?: string | null;
-            /** @description Under which the call is settled. Without that it ends by itself. */
+            /** @description The lease by which the call is settled. Without a settlement it expires. */
             leaseId: string;
             /**
              * Format: int64
-             * @description What is left now, in whole tokens or calls, of the tightest limit that applies; `null` if there is none.
+             * @description What is left of the tightest limit that applies, in whole tokens or calls; `null` if none applies.
              */
             remaining?: number | null;
         };
@@ -975,56 +984,56 @@ export interface components {
             policy?: string | null;
             /**
              * Format: date-time
-             * @description When it was over; absent while the alert fires.
+             * @description When it ended; absent while the alert fires.
              */
             resolvedAt?: string | null;
             /** @description `warning` or `critical`. */
             severity: components["schemas"]["Severity"];
             /**
              * Format: date-time
-             * @description Since when the condition holds.
+             * @description When the condition began.
              */
             since?: string | null;
             /** @description The tenant, where the rule is about tenants. */
             tenant?: string | null;
-            /** @description The same in a sentence; it begins with `Resolved:` once the alert is over. */
+            /** @description The condition as a sentence; starts with `Resolved:` once it has ended. */
             text: string;
             /**
              * Format: double
-             * @description What is allowed, in the same unit.
+             * @description The limit, in the same unit.
              */
             threshold: number;
             /** @description The upstream, where the rule is about upstreams. */
             upstream?: string | null;
             /**
              * Format: double
-             * @description What was last measured: a count, a share of 1, or seconds.
+             * @description The last measured value: a count, a share (0 to 1), or seconds.
              */
             value: number;
         };
-        /** @description Alerts. */
+        /** @description Alerts that fire, and those that resolved recently. */
         AlertList: {
-            /** @description Those that fire. */
+            /** @description Alerts that fire now. */
             alerts: components["schemas"]["Alert"][];
-            /** @description The last hundred that resolved, the newest first. */
+            /** @description The last hundred that resolved, newest first. */
             recent: components["schemas"]["Alert"][];
         };
-        /** @description What one event of several is answered with. */
+        /** @description The result of one of several events. */
         AnswerOrProblem: components["schemas"]["CreditAnswer"] | components["schemas"]["Problem"];
-        /** @description What became of one job of a batch. */
+        /** @description The result for one job of a batch. */
         BatchAnswer: components["schemas"]["Accepted"] | components["schemas"]["CachedAnswer"] | components["schemas"]["Problem"];
         /** @description A breaker. */
         Breaker: {
-            /** @description Whether it keeps calls away now. */
+            /** @description Whether it blocks calls now. */
             degraded: boolean;
             /**
              * Format: date-time
-             * @description Until when.
+             * @description Until when it blocks calls.
              */
             degradedUntil?: string | null;
             /**
              * Format: int32
-             * @description Failures in a row.
+             * @description Consecutive failures.
              */
             failures: number;
             /** @description Its upstream. */
@@ -1032,7 +1041,7 @@ export interface components {
             /** @description `closed`, `open` or `half_open`. */
             state: components["schemas"]["BreakerState"];
         };
-        /** @description A breaker, in the words of the sources. */
+        /** @description A breaker, in the names of the older services. */
         BreakerHealth: {
             degraded: boolean;
             /** Format: date-time */
@@ -1041,90 +1050,90 @@ export interface components {
             failures: number;
         };
         /**
-         * @description What a breaker lets through: everything, nothing, or probes.
+         * @description Whether a breaker admits all calls, none, or probes.
          * @enum {string}
          */
         BreakerState: "closed" | "open" | "half_open";
-        /** @description One bucket of a policy. */
+        /** @description The state of one bucket of a policy. */
         BucketState: {
             /**
              * Format: int64
-             * @description Whole tokens that are there now; less than nothing is debt.
+             * @description Whole tokens available now; negative while in debt.
              */
             availableTokens: number;
             /**
              * Format: int64
-             * @description Tokens that it holds when full.
+             * @description Tokens in a full bucket.
              */
             capacity: number;
             /** @description Its class, if the policy has classes. */
             class?: string | null;
             /**
              * Format: date-time
-             * @description Until when the upstream said to stay away, if it did.
+             * @description Until when the upstream asked to stop sending, if it did.
              */
             closedUntil?: string | null;
             /**
              * Format: int64
-             * @description In so many seconds nothing is left, if as much is spent as in the last minute; absent if it does not run out.
+             * @description Seconds until the bucket is empty at the current rate of spending; absent if it does not run out.
              */
             emptyInSec?: number | null;
-            /** @description The policy. */
+            /** @description The policy's name. */
             name: string;
             /**
              * Format: int64
-             * @description …in so many seconds.
+             * @description Refill period in seconds.
              */
             refillPeriodSec: number;
             /**
              * Format: int32
-             * @description It gains so many tokens…
+             * @description Tokens added per `refillPeriodSec`.
              */
             refillTokens: number;
-            /** @description `upstream`, or the keyed hash of whom it is for. */
+            /** @description `upstream`, or the keyed hash of the scope value. */
             scope: string;
             /**
              * Format: double
-             * @description Tokens that its calls cost in the last minute, about; absent if nothing.
+             * @description Approximate tokens spent in the last minute; absent if none.
              */
             spentLastMinute?: number | null;
-            /** @description Whose limit it counts. */
+            /** @description The upstream the policy belongs to. */
             upstream: string;
         };
-        /** @description Replays of many dead letters. */
+        /** @description Bulk replays of dead letters. */
         BulkList: {
-            /** @description The newest first. The last twenty are remembered. */
+            /** @description Newest first. The last twenty are kept. */
             replays: components["schemas"]["BulkReplay"][];
         };
-        /** @description The replay of many dead letters. */
+        /** @description A bulk replay of dead letters. */
         BulkReplay: {
             /**
              * Format: date-time
-             * @description When it was done or stopped.
+             * @description When it finished or was stopped.
              */
             endedAt?: string | null;
             /**
              * Format: int64
-             * @description Letters that failed again, and are still there.
+             * @description Letters that failed again, which are kept.
              */
             failed: number;
-            /** @description Which letters. */
+            /** @description The letters it replays. */
             filter: components["schemas"]["FilterBody"];
             /**
              * Format: int64
-             * @description Letters that are still to be enqueued.
+             * @description Letters not enqueued yet.
              */
             remaining: number;
-            /** @description Its identity. */
+            /** @description Its id. */
             replayId: string;
             /**
              * Format: int64
-             * @description Letters that were sent with success, and are gone.
+             * @description Letters replayed successfully, which are deleted.
              */
             replayed: number;
             /**
              * Format: int64
-             * @description Letters that wait in their lane or are being sent.
+             * @description Letters that wait in their lane or are being processed.
              */
             running: number;
             /**
@@ -1136,54 +1145,54 @@ export interface components {
             status: components["schemas"]["ReplayStatus"];
             /**
              * Format: int64
-             * @description Letters that fitted when it began; while `counting`, those found so far.
+             * @description Letters that matched when it began; while `counting`, those found so far.
              */
             total: number;
         };
         /** @description Which letters to replay. */
         BulkRequest: {
-            /** @description Only count them. */
+            /** @description Whether to only count them. */
             dryRun?: boolean;
-            /** @description Those that fit; all of them if nothing is said. */
+            /** @description The letters to replay; all if empty. */
             filter?: components["schemas"]["FilterBody"];
         };
-        /** @description An answer from the cache; no job was needed. */
+        /** @description A response from the cache; no job was created. */
         CachedAnswer: {
             /** @description The lane. */
             lane: string;
-            /** @description Where the answer came from: `cache`, or why an old one had to do. */
+            /** @description The source of the result: `cache`, or why a stale entry was used. */
             reason: string;
-            /** @description The answer. */
+            /** @description The cached response. */
             result: components["schemas"]["JobResult"];
-            /** @description `completed`. */
+            /** @description Always `completed`. */
             status: string;
         };
-        /** @description What a worker says of its call. */
+        /** @description A worker's report of its call. */
         CallStatus: number | components["schemas"]["Unanswered"];
-        /** @description What became of jobs to cancel. */
+        /** @description The result of a bulk cancellation. */
         CancelledJobs: {
             /**
              * Format: int64
-             * @description Those that were cancelled.
+             * @description Jobs that were cancelled.
              */
             cancelled: number;
-            /** @description Where to go on; absent when all were looked at. */
+            /** @description The cursor for the next call; absent when all jobs were checked. */
             cursor?: string | null;
             /** @description Whether they were only counted. */
             dryRun: boolean;
             /**
              * Format: int64
-             * @description Jobs that fitted and had not ended.
+             * @description Jobs that matched and had not ended.
              */
             matched: number;
         };
         /** @description One code. */
         CodeOutcome: {
-            /** @description What it counts as now: `retryable` or `permanent`. */
+            /** @description How it is classified now: `retryable` or `permanent`. */
             class: string;
-            /** @description Who says so: `config`, `built_in`, or `default` for a general rule. */
+            /** @description The source of the classification: `config`, `built_in`, or `default` for a general rule. */
             classifiedBy: string;
-            /** @description The status, or a word for an end without one. */
+            /** @description The status, or a word for a failure without one. */
             code: string;
             /**
              * Format: double
@@ -1202,14 +1211,14 @@ export interface components {
             failedAgain: number;
             /**
              * Format: int64
-             * @description Those without a retry, or without one yet.
+             * @description Failures without a retry, or without one yet.
              */
             notRetried: number;
-            /** @description Where it belongs by what was seen: `retryable` or `permanent`; only for codes that nobody classified. */
+            /** @description The proposed classification: `retryable` or `permanent`. Only for codes classified by `default`. */
             proposed?: string | null;
             /**
              * Format: int64
-             * @description Those followed by another call for the same job, or by a replay of its dead letter.
+             * @description Failures followed by another call for the same job, or by a replay of its dead letter.
              */
             retried: number;
             /**
@@ -1220,11 +1229,11 @@ export interface components {
         };
         /** @description How many letters would be replayed. */
         Counted: {
-            /** @description `true`. */
+            /** @description Always `true`. */
             dryRun: boolean;
             /**
              * Format: int64
-             * @description Letters that fit.
+             * @description Letters that match.
              */
             matched: number;
         };
@@ -1233,19 +1242,19 @@ export interface components {
             /** @description A key of the config's `[[auth.keys]]`. */
             key: string;
         };
-        /** @description What an event did. */
+        /** @description The effect of an event. */
         CreditAnswer: {
             /**
              * Format: double
-             * @description Tokens that came back, over all policies; less than they give where a bucket was nearly full.
+             * @description Tokens given back over all policies; less than configured if a bucket was nearly full.
              */
             credited: number;
-            /** @description It was counted before, and now nothing changed. */
+            /** @description The event was already counted; nothing changed. */
             repeated: boolean;
         };
-        /** @description Answers to several events, in their order. */
+        /** @description Results of several events, in their order. */
         CreditAnswers: {
-            /** @description An answer, or a problem. */
+            /** @description A result or a problem for each event. */
             credits: components["schemas"]["AnswerOrProblem"][];
         };
         /** @description Several events. */
@@ -1254,22 +1263,22 @@ export interface components {
             credits: components["schemas"]["CreditEvent"][];
         };
         /**
-         * @description What happened, and to which call it belongs.
+         * @description An event, and the call it belongs to.
          * @example {
          *       "correlationId": "E1234",
          *       "event": "payment"
          *     }
          */
         CreditEvent: {
-            /** @description As the call had it: the `EndToEndId` of the payment. */
+            /** @description The correlation id of the call: the `EndToEndId` of the payment. */
             correlationId: string;
-            /** @description As the policies name it: `payment`. */
+            /** @description The event's name in the policies, such as `payment`. */
             event: string;
         };
         /** @description An event, or a list of them. */
         CreditRequest: components["schemas"]["CreditEvent"] | components["schemas"]["CreditBatch"];
         /**
-         * @description A job that failed for good.
+         * @description A job that failed permanently.
          * @example {
          *       "companyId": "acme",
          *       "enqueuedAt": "2026-11-16T01:50:33.311Z",
@@ -1287,11 +1296,11 @@ export interface components {
          *     }
          */
         DeadLetter: {
-            /** @description Whose it was. */
+            /** @description The tenant of the job. */
             companyId: string;
             /**
              * Format: date-time
-             * @description When the job came in.
+             * @description When the job was enqueued.
              */
             enqueuedAt?: string | null;
             /**
@@ -1299,7 +1308,7 @@ export interface components {
              * @description Attempts made.
              */
             failedAttempts: number;
-            /** @description The job that failed. */
+            /** @description The id of the job that failed. */
             jobId: string;
             /** @description Its lane. */
             lane: string;
@@ -1309,65 +1318,71 @@ export interface components {
             lastFailureReason: string;
             /**
              * Format: date-time
-             * @description When it failed last.
+             * @description Time of the last failure.
              */
             lastFailureTimestamp?: string | null;
             /**
              * Format: date-time
-             * @description When it was given up.
+             * @description When the job became a dead letter.
              */
             movedToDLQAt?: string | null;
             /**
              * Format: date-time
-             * @description When it is sent again by itself, at the earliest; absent if it is not.
+             * @description Earliest time of the next automatic replay; absent if there will be none.
              */
             nextRedriveAt?: string | null;
-            /** @description What was to be sent; only in the view of a single letter and in the export, for it may be personal. */
+            /**
+             * @description The job's content, in the form in which it is enqueued. Only in the response for a single letter and in the
+             *     export: it may be personal.
+             */
             originalData?: unknown;
-            /** @description The id the caller gave, else the job's own. */
+            /** @description The id given by the caller, else the job's own. */
             outboxId: string;
             /**
              * Format: int32
-             * @description How often it was sent again by itself.
+             * @description How often it was replayed automatically (`redrive`).
              */
             redrives?: number;
-            /** @description The job that replays it now. */
+            /** @description The job that is replaying it. */
             replayedBy?: string | null;
             /**
              * Format: int64
              * @description How long it is kept, in milliseconds.
              */
             ttl: number;
-            /** @description Where it failed last. */
+            /** @description The upstream of the last failure. */
             upstream?: string | null;
         };
-        /** @description Some dead letters. */
+        /** @description A page of dead letters. */
         DeadLetterList: {
-            /** @description Where to go on; absent on the last page. */
+            /** @description The cursor of the next page; absent on the last page. */
             cursor?: string | null;
-            /** @description By lane, oldest first. A page may be short and still not be the last. */
+            /** @description By lane, oldest first. A page may be short without being the last. */
             deadLetters: components["schemas"]["DeadLetter"][];
         };
-        /** @description What is answered without a 202. */
+        /** @description What is returned instead of 202. */
         EndedAtOnce: components["schemas"]["CachedAnswer"] | components["schemas"]["Job"] | components["schemas"]["Accepted"];
         /** @description What is wrong with one field. */
         FieldError: {
-            /** @description The field, such as `request.path`; or the parameter or header. */
+            /** @description The field, such as `request.path`, or the name of a parameter or header. */
             field: string;
             /** @description What is wrong with it. */
             problem: string;
         };
-        /** @description Which dead letters; what is absent does not narrow. */
+        /** @description Which dead letters; an absent field does not filter. */
         FilterBody: {
-            /** @description With this code of the last failure, or of this class, such as `5xx`; `none` for letters without a code. */
+            /**
+             * @description Letters whose last failure has this code, or a code of this class, such as `5xx`; `none` for letters without a
+             *     code.
+             */
             code?: string | null;
-            /** @description Of this lane. */
+            /** @description Letters of this lane. */
             lane?: string | null;
-            /** @description That were given up then or later: a moment as ISO 8601, or how long ago, such as `10m`. */
+            /** @description Letters created at or after this time: ISO 8601, or an age such as `10m`. */
             since?: string | null;
-            /** @description Of this tenant. */
+            /** @description Letters of this tenant. */
             tenant?: string | null;
-            /** @description That were given up then or earlier: a moment as ISO 8601, or how long ago, such as `7d`. */
+            /** @description Letters created at or before this time: ISO 8601, or an age such as `7d`. */
             until?: string | null;
         };
         /** @description Something that went wrong, or is right again. */
@@ -1386,27 +1401,27 @@ export interface components {
         Gate: {
             /**
              * Format: int64
-             * @description What it counts: whole tokens left, calls under way, places taken in the window, milliseconds between starts.
+             * @description What it counts: whole tokens left, calls in progress, places taken in the window, milliseconds between starts.
              */
             level: number;
             /**
              * Format: int64
-             * @description The most or least of that.
+             * @description The limit of `level`.
              */
             limit?: number | null;
-            /** @description Whether it lets one through now. */
+            /** @description Whether it admits a call now. */
             open: boolean;
-            /** @description What it would say no with. */
+            /** @description The reason with which it denies. */
             reason: components["schemas"]["WaitReason"];
             /**
              * Format: date-time
-             * @description Until when not, if that is known.
+             * @description When it opens, if known.
              */
             until?: string | null;
-            /** @description Whose; absent for a lane's own. */
+            /** @description The upstream of the gate; absent for a gate of the lane. */
             upstream?: string | null;
         };
-        /** @description The state of everything. */
+        /** @description The state of the process, the store and the gates. */
         Health: {
             /** @description Breakers by upstream. */
             circuitBreakers: {
@@ -1438,20 +1453,20 @@ export interface components {
         };
         /** @description A request to an upstream. */
         HttpRequest: {
-            /** @description JSON, which is sent as it is written here; or a string, whose text is sent. */
+            /** @description A JSON value, sent exactly as written here; a string is sent as plain text. */
             body?: unknown;
             /** @description Headers to send. */
             headers?: {
                 [key: string]: string;
             };
-            /** @description `GET` if there is no body, else `POST`. */
+            /** @description Defaults to `GET` without a body, else `POST`. */
             method?: string | null;
-            /** @description Below the upstream's own address. */
+            /** @description Path below the upstream's base URL. */
             path?: string;
-            /** @description Parameters as an object, or the whole query as text. */
+            /** @description Parameters as an object, or the whole query string. */
             query?: unknown;
         };
-        /** @description A process. */
+        /** @description A process that shares the store. */
         Instance: {
             /** @description The first 20 of them. */
             differing: string[];
@@ -1459,13 +1474,16 @@ export interface components {
             differs: number;
             /** @description Its id. */
             id: string;
-            /** @description Whether it was asked to stop and still serves requests. */
+            /** @description Whether it is stopping and still serves requests. */
             leaving: boolean;
             /** @description Whether it decides. */
             owner: boolean;
             /** @description What it does: `all`, `api`, `worker`, or `library` for a program with limits of its own. */
             role: string;
-            /** @description Processes with the same word here go by the same rules; absent where only one can use the store. */
+            /**
+             * @description A version of its rules: equal for processes with the same rules. Absent where only one process can use the
+             *     store.
+             */
             rules?: string;
             /** @description Whether it is the process that answers. */
             self: boolean;
@@ -1515,60 +1533,63 @@ export interface components {
         Job: {
             /**
              * Format: int32
-             * @description Attempts begun.
+             * @description Attempts started.
              */
             attempts: number;
             /**
              * Format: date-time
-             * @description When it came in.
+             * @description When it was accepted.
              */
             createdAt?: string | null;
             /**
              * Format: date-time
-             * @description After when it is not started any more.
+             * @description When it expires: it is not started after this time.
              */
             expiresAt?: string | null;
-            /** @description What the upstream calls it, where it works on it and tells later. */
+            /** @description Its id at an upstream that reports results later (`async`). */
             externalId?: string | null;
-            /** @description The id the caller gave (`id` or `Idempotency-Key`), else the job's own. */
+            /** @description The id given by the caller (`id` or `Idempotency-Key`), else the job's own. */
             id: string;
             /** @description The job's own id. */
             jobId: string;
             /** @description Its lane. */
             lane: string;
             lastFailure?: components["schemas"]["LastFailure"] | null;
-            /** @description The message it sends, shown like `request`: without the contents of files, and without recipients that have it. */
+            /**
+             * @description The message it sends, masked like `request`: without attachment contents, and without recipients that have
+             *     received it.
+             */
             message?: unknown;
-            /** @description The params it came with. */
+            /** @description The params given by the caller. */
             params?: unknown;
             /** @description `high`, `normal` or `low`. */
             priority: components["schemas"]["Priority"];
-            /** @description Why it was dropped, or what it was answered from if not from its own call. */
+            /** @description Why it was dropped, or the source of its result if not its own call. */
             reason?: string | null;
             request?: components["schemas"]["ShownRequest"] | null;
             result?: components["schemas"]["JobResult"] | null;
             /** @description `pending`, `queued`, `processing`, `completed`, `failed`, `dropped` or `cancelled`. */
             status: components["schemas"]["JobStatus"];
-            /** @description Whose it is. */
+            /** @description The tenant it belongs to. */
             tenant: string;
-            /** @description What happened to it. */
+            /** @description What happened to the job, oldest first. */
             timeline: components["schemas"]["TimelineEntry"][];
-            /** @description The type it came with. */
+            /** @description The type given by the caller. */
             type?: string | null;
-            /** @description The upstream it is or was at. */
+            /** @description The upstream that works on it, or did last. */
             upstream?: string | null;
         };
-        /** @description One thing that happened to a job, as its followers are told. */
+        /** @description One event in a job's timeline, as sent to its followers. */
         JobEvent: components["schemas"]["TimelineEntry"] & {
             job?: components["schemas"]["Job"] | null;
-            /** @description The status of the job after that. */
+            /** @description The job's status after the event. */
             status: components["schemas"]["JobStatus"];
         };
-        /** @description Some jobs. */
+        /** @description A page of jobs. */
         JobList: {
-            /** @description Where to go on; absent on the last page. */
+            /** @description The cursor of the next page; absent on the last page. */
             cursor?: string | null;
-            /** @description The newest first. A page may be short and still not be the last. */
+            /** @description Newest first. A page may be short without being the last. */
             jobs: components["schemas"]["Job"][];
         };
         /**
@@ -1587,35 +1608,35 @@ export interface components {
          *     }
          */
         JobRequest: {
-            /** @description Where the end of the job is told: an address on a host that `[callbacks]` allows. */
+            /** @description URL to which the ended job is posted. Its host must be allowed in `[callbacks]`. */
             callbackUrl?: string | null;
             /**
-             * @description How long to hold the job back, such as `"10s"`.
+             * @description How long to wait before the job may start, such as `"10s"`.
              * @example 10s
              */
             delay?: string | null;
-            /** @description Unique per lane (outboxId): the same id again is the same job again. */
+            /** @description Unique per lane (`outboxId`). Sending the same id again returns the same job. */
             id?: string | null;
             message?: components["schemas"]["Message"] | null;
-            /** @description Shown with the job; an upstream with a `request` template in the config is sent what that makes of these. */
+            /** @description Returned with the job. Upstreams with a `request` template build their request from these. */
             params?: unknown;
             priority?: components["schemas"]["Priority"] | null;
             request?: components["schemas"]["HttpRequest"] | null;
-            /** @description Whose job it is. */
+            /** @description The tenant the job belongs to. */
             tenant?: string | null;
             /**
-             * @description How long the job may wait, such as `"10s"`.
+             * @description How long the job may wait before it expires, such as `"10s"`.
              * @example 10s
              */
             ttl?: string | null;
-            /** @description Gives the priority by the lane's `types`. */
+            /** @description The job's type; the lane's `types` may map it to a priority. */
             type?: string | null;
         };
-        /** @description An upstream's answer. */
+        /** @description An upstream's response. */
         JobResult: {
-            /** @description JSON where it is JSON, else text; bytes that are not text as `{"base64": …}`. */
+            /** @description JSON if it is JSON, else text; bytes that are not text as `{"base64": …}`. */
             body: unknown;
-            /** @description Headers; of those that came more than once, all values. */
+            /** @description Headers by name, each with all its values. */
             headers: {
                 [key: string]: string[];
             };
@@ -1626,7 +1647,7 @@ export interface components {
             status: number;
         };
         /**
-         * @description Where a job is in its life: `pending` is held back (scheduled, or between attempts); the last four are final.
+         * @description The status of a job. `pending`: scheduled, or between attempts. The last four are final.
          * @enum {string}
          */
         JobStatus: "pending" | "queued" | "processing" | "completed" | "failed" | "dropped" | "cancelled";
@@ -1637,7 +1658,7 @@ export interface components {
         KeyRole: "producer" | "viewer" | "operator" | "admin";
         /** @description A lane. */
         Lane: {
-            /** @description Requests that the process that is asked answered directly since its start, by status. */
+            /** @description Direct requests answered by this process since its start, by status. */
             answers: {
                 [key: string]: number;
             };
@@ -1655,10 +1676,10 @@ export interface components {
             deadLetters: number;
             /**
              * Format: int64
-             * @description Finished jobs still remembered.
+             * @description Finished jobs that are still kept.
              */
             finished: number;
-            /** @description Its own gates. */
+            /** @description The lane's own gates. */
             gates: components["schemas"]["Gate"][];
             held?: components["schemas"]["LaneHold"] | null;
             /**
@@ -1680,12 +1701,12 @@ export interface components {
             paused: boolean;
             /**
              * Format: int64
-             * @description Jobs held back: scheduled, or between attempts.
+             * @description Jobs not due yet: scheduled, or between attempts.
              */
             pending: number;
             /**
              * Format: int64
-             * @description Jobs at an upstream.
+             * @description Jobs being processed.
              */
             processing: number;
             /** @description Jobs that wait for their turn, by priority. */
@@ -1693,7 +1714,7 @@ export interface components {
             quotes?: components["schemas"]["QuoteErrors"] | null;
             /** @description How fast it moves. */
             rates: components["schemas"]["LaneRates"];
-            /** @description What happened so far. */
+            /** @description Totals since the lane exists. */
             totals: components["schemas"]["LaneTotals"];
             /**
              * Format: double
@@ -1702,7 +1723,7 @@ export interface components {
             ttlSec?: number | null;
             /**
              * Format: int64
-             * @description Bytes of jobs that wait.
+             * @description Bytes of waiting jobs.
              */
             waitingBytes: number;
             /**
@@ -1732,42 +1753,42 @@ export interface components {
         LaneRates: {
             /**
              * Format: double
-             * @description Jobs taken in.
+             * @description Jobs accepted.
              */
             accepted: number;
             /**
              * Format: double
-             * @description Requests that the process that is asked answered directly.
+             * @description Direct requests answered by the responding process.
              */
             answered: number;
             /**
              * Format: double
-             * @description Jobs that completed, by a call or by an answer that was there.
+             * @description Jobs completed, by a call or from an existing answer.
              */
             completed: number;
             /**
              * Format: double
-             * @description Jobs that expired, were pushed out or were refused.
+             * @description Jobs that expired, were evicted or were refused.
              */
             dropped: number;
             /**
              * Format: double
-             * @description Jobs that failed for good.
+             * @description Jobs that failed permanently.
              */
             failed: number;
             /**
              * Format: double
-             * @description How many seconds it is the average of: less than 60 while the process that answers is younger, and 0 as long as it
-             *     knows nothing.
+             * @description The period of the average in seconds: less than 60 while the responding process is younger, and 0 while it knows
+             *     nothing.
              */
             seconds: number;
             /**
              * Format: double
-             * @description Attempts begun.
+             * @description Attempts started.
              */
             started: number;
         };
-        /** @description What happened in a lane so far. */
+        /** @description Totals of a lane. */
         LaneTotals: {
             /**
              * Format: int64
@@ -1786,42 +1807,42 @@ export interface components {
             cancelled: number;
             /**
              * Format: int64
-             * @description Jobs answered by the call of an equal one.
+             * @description Jobs answered by the call of an equal job.
              */
             coalesced: number;
             /**
              * Format: int64
-             * @description Jobs that succeeded by a call.
+             * @description Jobs completed by a call.
              */
             completed: number;
             /**
              * Format: int64
-             * @description Dead letters written.
+             * @description Dead letters created.
              */
             deadLetters: number;
             /**
              * Format: int64
-             * @description Dead letters lost to the cap.
+             * @description Dead letters removed because the lane had too many.
              */
             deadLettersTrimmed: number;
             /**
              * Format: int64
-             * @description Jobs dropped because they waited too long.
+             * @description Jobs dropped because they expired.
              */
             expired: number;
             /**
              * Format: int64
-             * @description Jobs that failed for good.
+             * @description Jobs that failed permanently.
              */
             failed: number;
             /**
              * Format: int64
-             * @description Those answered from an old entry because of a failure.
+             * @description Requests and jobs answered from a stale entry because of a failure.
              */
             fallbacks: number;
             /**
              * Format: int64
-             * @description Jobs dropped for more urgent ones.
+             * @description Jobs evicted by jobs of higher priority.
              */
             preempted: number;
             /**
@@ -1831,22 +1852,22 @@ export interface components {
             refused: number;
             /**
              * Format: int64
-             * @description Attempts begun.
+             * @description Attempts started.
              */
             started: number;
         };
-        /** @description Why an attempt failed. */
+        /** @description A failed attempt. */
         LastFailure: {
             /**
              * Format: date-time
-             * @description When.
+             * @description Time of the failure.
              */
             at?: string | null;
             /** @description The upstream's code, if it gave one. */
             code?: string | null;
             /** @description What went wrong. */
             reason: string;
-            /** @description Where. */
+            /** @description The upstream that failed. */
             upstream?: string | null;
         };
         /** @description How long calls took until their answers began, in milliseconds, to about an eighth. */
@@ -1864,15 +1885,15 @@ export interface components {
         };
         /** @description A lease lasts longer. */
         LeaseExtended: {
-            /** @description `true`. */
+            /** @description Always `true`. */
             extended: boolean;
         };
-        /** @description A lease has ended. */
+        /** @description A lease was settled. */
         LeaseSettled: {
-            /** @description `true`. */
+            /** @description Always `true`. */
             settled: boolean;
         };
-        /** @description Numbers by priority. */
+        /** @description Counts by priority. */
         Levels: {
             /**
              * Format: int64
@@ -1890,70 +1911,70 @@ export interface components {
              */
             normal: number;
         };
-        /** @description A limit, in the words of the sources. */
+        /** @description A rate limit, in the names of the older services. */
         LimiterHealth: {
             /** Format: int64 */
             requestsLastMinute: number;
             /**
              * Format: double
-             * @description Absent where the upstream has no bucket.
+             * @description Absent if the upstream has no bucket.
              */
             tokensAvailable?: number | null;
         };
         /** @description A message to send. */
         Message: {
-            /** @description Files that go with it. */
+            /** @description Attached files. */
             attachments?: components["schemas"]["MessageAttachment"][];
-            /** @description Recipients that the others do not see. */
+            /** @description Recipients not visible to the others. */
             bcc?: components["schemas"]["OneOrMany"];
-            /** @description Recipients that get a copy. */
+            /** @description Recipients of a copy. */
             cc?: components["schemas"]["OneOrMany"];
-            /** @description Who sends it: `a@example.com`, or `Name <a@example.com>`. */
+            /** @description The sender: `a@example.com`, or `Name <a@example.com>`. */
             from?: string;
-            /** @description Other headers, such as `List-Unsubscribe`. */
+            /** @description Additional headers, such as `List-Unsubscribe`. */
             headers?: {
                 [key: string]: string;
             };
-            /** @description The body as HTML. */
+            /** @description The HTML body. */
             html?: string | null;
-            /** @description Where answers go. */
+            /** @description Where replies go. */
             replyTo?: components["schemas"]["OneOrMany"];
-            /** @description What it is about. */
+            /** @description The subject line. */
             subject?: string;
-            /** @description The body as text. */
+            /** @description The plain-text body. */
             text?: string | null;
-            /** @description Recipients: one, or a list. */
+            /** @description Recipients: one address, or a list. */
             to?: components["schemas"]["OneOrMany"];
         };
-        /** @description A file that goes with a message. */
+        /** @description An attached file. */
         MessageAttachment: {
-            /** @description Its bytes in base64. */
+            /** @description The content in base64. */
             content?: string | null;
-            /** @description What `html` refers to it by: `<img src="cid:logo">`. */
+            /** @description The id by which `html` refers to it: `<img src="cid:logo">`. */
             contentId?: string | null;
-            /** @description Its media type; `application/octet-stream` if not given. */
+            /** @description Its media type; defaults to `application/octet-stream`. */
             contentType?: string | null;
-            /** @description What it is called. */
+            /** @description The file name. */
             filename?: string;
         };
         /** @description One address, or a list of them. */
         OneOrMany: string | string[] | unknown;
-        /** @description What one policy is answered with. */
+        /** @description The response for one policy. */
         OneOrPage: components["schemas"]["BucketState"] | components["schemas"]["PolicyList"];
-        /** @description What a request is answered with. */
+        /** @description The response to a credit request. */
         OneOrSeveral: components["schemas"]["CreditAnswer"] | components["schemas"]["CreditAnswers"];
-        /** @description The process that decides. */
+        /** @description The process that owns the store. */
         Owner: {
             /**
              * Format: int64
-             * @description Rises with each change of owner.
+             * @description Increases with each change of owner.
              */
             epoch: number;
-            /** @description Its id, one of those in `instances`. */
+            /** @description Its id, as in `instances`. */
             id: string;
             /**
              * Format: date-time
-             * @description When the process that answers first saw it own.
+             * @description When the responding process first saw this owner.
              */
             since?: string | null;
         };
@@ -1963,23 +1984,23 @@ export interface components {
             adaptive: boolean;
             /**
              * Format: int64
-             * @description How long calls take while the load does not slow them down, in milliseconds; absent until it was learned.
+             * @description Latency of calls without load, in milliseconds; absent until learned.
              */
             floorLatencyMs?: number | null;
             /**
              * Format: double
-             * @description Starts per second that it allows now.
+             * @description Starts per second allowed now.
              */
             rate: number;
         };
-        /** @description Buckets, by page. */
+        /** @description A page of buckets. */
         PolicyList: {
             /**
              * Format: int64
-             * @description For the next page; absent on the last. A page may be short, or empty, and not be the last.
+             * @description The cursor of the next page; absent on the last page. A page may be short or empty without being the last.
              */
             cursor?: number | null;
-            /** @description Those of whole upstreams, and those of scopes that are not full. */
+            /** @description Buckets shared by a whole upstream, and buckets of scopes that are not full. */
             policies: components["schemas"]["BucketState"][];
         };
         /**
@@ -1988,7 +2009,7 @@ export interface components {
          */
         Priority: "high" | "normal" | "low";
         /**
-         * @description Problem details (RFC 9457). Which members there are besides the first four depends on the `type`.
+         * @description Problem details (RFC 9457). Members other than the first four depend on the `type`.
          * @example {
          *       "detail": "priority: must be one of high, normal, low",
          *       "errors": [
@@ -2005,49 +2026,49 @@ export interface components {
         Problem: {
             /** @description What is wrong, where, and how to fix it. */
             detail: string;
-            /** @description With `invalid`: each field that is wrong. */
+            /** @description With `invalid`: the fields that are wrong. */
             errors?: components["schemas"]["FieldError"][];
             /**
              * Format: date-time
              * @description With `not-in-time`: when the job would start.
              */
             eta?: string;
-            /** @description The job that it is about. */
+            /** @description The job concerned. */
             jobId?: string;
             /** @description The status of that job. */
             jobStatus?: components["schemas"]["JobStatus"];
             /** @description With `queue-full` and `not-in-time`: the lane. */
             lane?: string;
-            /** @description With `quota-exceeded`, the gate that refused; with `job-dropped`, why. */
+            /** @description With `quota-exceeded`: the gate that denied. With `job-dropped`: why it was dropped. */
             reason?: string;
             /**
              * Format: int32
-             * @description The status of the answer.
+             * @description The HTTP status.
              */
             status: number;
-            /** @description The kind in words. */
+            /** @description The kind, as text. */
             title: string;
-            /** @description What kind of problem it is. */
+            /** @description The kind of problem. */
             type: components["schemas"]["ProblemType"];
-            /** @description With `quota-exceeded`: the limits that are used up. */
+            /** @description With `quota-exceeded`: the limits that are exhausted. */
             "violated-policies"?: string[];
         };
         /** @enum {string} */
         ProblemType: "urn:eclusa:problem:bad-request" | "urn:eclusa:problem:unauthorized" | "urn:eclusa:problem:forbidden" | "urn:eclusa:problem:wrong-host" | "urn:eclusa:problem:foreign-site" | "urn:eclusa:problem:not-found" | "urn:eclusa:problem:method-not-allowed" | "urn:eclusa:problem:conflict" | "urn:eclusa:problem:too-large" | "urn:eclusa:problem:too-slow" | "urn:eclusa:problem:invalid" | "urn:eclusa:problem:idempotency-conflict" | "urn:eclusa:problem:quota-exceeded" | "urn:eclusa:problem:queue-full" | "urn:eclusa:problem:not-in-time" | "urn:eclusa:problem:too-many-streams" | "urn:eclusa:problem:too-many-bodies" | "urn:eclusa:problem:store-unavailable" | "urn:eclusa:problem:stopping" | "urn:eclusa:problem:job-dropped" | "urn:eclusa:problem:upstream-failed" | "urn:eclusa:problem:upstream-timeout" | "urn:eclusa:problem:internal";
-        /** @description What became of letters to discard. */
+        /** @description The result of a bulk deletion. */
         PurgedLetters: {
-            /** @description Where to go on; absent when all were looked at. */
+            /** @description The cursor for the next call; absent when all letters were checked. */
             cursor?: string | null;
             /** @description Whether they were only counted. */
             dryRun: boolean;
             /**
              * Format: int64
-             * @description Letters that fitted.
+             * @description Letters that matched.
              */
             matched: number;
             /**
              * Format: int64
-             * @description Those that are gone.
+             * @description Letters that were deleted.
              */
             purged: number;
         };
@@ -2070,7 +2091,7 @@ export interface components {
             p95Sec: number;
         };
         /**
-         * @description How far the replay of many dead letters is.
+         * @description The progress of a bulk replay.
          * @enum {string}
          */
         ReplayStatus: "counting" | "running" | "done" | "stopped";
@@ -2095,21 +2116,21 @@ export interface components {
             tenants?: string[];
         };
         /**
-         * @description How a call went.
+         * @description The result of a call.
          * @example {
          *       "retryAfter": "30",
          *       "status": 429
          *     }
          */
         SettleRequest: {
-            /** @description The `Retry-After` of the upstream's answer as it came: seconds, or a date. It counts with 403, 429 and 5xx. */
+            /** @description The `Retry-After` header of the response, unchanged: seconds, or a date. It applies with 403, 429 and 5xx. */
             retryAfter?: string | null;
-            /** @description The status that the upstream answered, or a word for a call without an answer. */
+            /** @description The upstream's HTTP status, or a word for a call without a response. */
             status: components["schemas"]["CallStatus"];
             /**
              * Format: double
-             * @description What the answer says was used, for policies that charge by it: a number, or `{"body:/usage/total_tokens": 321}`
-             *     where they count different things.
+             * @description The usage that the response reports, for policies that charge by it: a number, or `{"body:/usage/total_tokens":
+             *     321}` if they count different things.
              */
             usage?: number | null;
         };
@@ -2118,35 +2139,35 @@ export interface components {
          * @enum {string}
          */
         Severity: "warning" | "critical";
-        /** @description What a job sends. */
+        /** @description The request that a job sends. */
         ShownRequest: {
-            /** @description JSON where it is JSON, else text; bytes that are not text as `{"base64": …}`. */
+            /** @description JSON if it is JSON, else text; bytes that are not text as `{"base64": …}`. */
             body: unknown;
-            /** @description Headers; of those that are there more than once, all values. Secrets are masked. */
+            /** @description Headers by name, each with all its values. Secrets are masked. */
             headers: {
                 [key: string]: string[];
             };
             /** @description The method. */
             method: string;
-            /** @description The path, below the upstream's address. */
+            /** @description The path below the upstream's base URL. */
             path: string;
-            /** @description The query, as it is sent. */
+            /** @description The query as it is sent. */
             query?: string | null;
         };
-        /** @description Numbers of dead letters. */
+        /** @description Counts of dead letters. */
         Stats: {
-            /** @description By what was asked for, the largest first; letters without a code count under `none`. */
+            /** @description Counts by group, largest first; letters without a code are under `none`. */
             counts: {
                 [key: string]: number;
             };
             /**
              * Format: int64
-             * @description Letters of the groups that are not shown.
+             * @description Letters of the groups not listed.
              */
             other: number;
             /**
              * Format: int64
-             * @description All of them.
+             * @description All letters that match.
              */
             total: number;
         };
@@ -2163,21 +2184,21 @@ export interface components {
             kind: string;
             /**
              * Format: int64
-             * @description How often Redis was found to have lost what this process had acknowledged.
+             * @description How often Redis was found to have lost data that it had acknowledged to this process.
              */
             losses: number;
-            /** @description `ok`, or `lost` while it does not answer: breakers and limits are then those of this process alone. */
+            /** @description `ok`, or `lost` while it does not answer. Breakers and limits are then local to this process. */
             status: string;
             /** @description Its address, without user and password. */
             url: string;
         };
-        /** @description How fair a lane is to one tenant. */
+        /** @description Fairness metrics of one tenant in a lane. */
         TenantFairnessMetrics: {
             /** @description The tenant. */
             companyId: string;
             /**
              * Format: int32
-             * @description Jobs of it started in a row.
+             * @description Jobs of the tenant started in a row.
              */
             consecutiveBatchCount: number;
             /**
@@ -2187,32 +2208,32 @@ export interface components {
             currentPriority: number;
             /**
              * Format: date-time
-             * @description When a job of it was last started.
+             * @description When a job of the tenant was last started.
              */
             lastProcessedAt?: string | null;
             /**
              * Format: int64
-             * @description Jobs of it at an upstream.
+             * @description Jobs of the tenant being processed.
              */
             processing: number;
             /**
              * Format: int64
-             * @description Jobs of it that wait, scheduled ones and retries included.
+             * @description Waiting jobs of the tenant, including scheduled ones and retries.
              */
             queued: number;
             /**
              * Format: int64
-             * @description Turns of others since its own.
+             * @description Turns of other tenants since its own.
              */
             roundsWithoutProcessing: number;
             /**
              * Format: int64
-             * @description Jobs of it started so far.
+             * @description Jobs of the tenant started so far.
              */
             totalProcessed: number;
             /**
              * Format: int32
-             * @description How many batches it may have in a row while others wait.
+             * @description Batches in a row it may have while others wait.
              */
             weight: number;
         };
@@ -2220,26 +2241,26 @@ export interface components {
         TenantList: {
             /**
              * Format: int32
-             * @description Where to go on; absent on the last page.
+             * @description The cursor of the next page; absent on the last page.
              */
             cursor?: number | null;
             /** @description In no particular order. */
             tenants: components["schemas"]["TenantFairnessMetrics"][];
         };
-        /** @description One thing that happened to a job. */
+        /** @description One event in a job's timeline. */
         TimelineEntry: {
             /**
              * Format: date-time
-             * @description When.
+             * @description Time of the event.
              */
             at?: string | null;
-            /** @description The upstream's code, where it failed the job and gave one. */
+            /** @description The upstream's code, if it failed the job with one. */
             code?: string | null;
-            /** @description More about it. */
+            /** @description Details as text. */
             detail?: string | null;
-            /** @description What. */
+            /** @description The kind of event. */
             event: components["schemas"]["TimelineEvent"];
-            /** @description The upstream that this was about. */
+            /** @description The upstream concerned. */
             upstream?: string | null;
         };
         /**
@@ -2248,7 +2269,7 @@ export interface components {
          */
         TimelineEvent: "accepted" | "started" | "failed" | "retry_scheduled" | "waits_for_rest_of_chain" | "taken_up" | "released" | "awaiting" | "served" | "omitted" | "completed" | "dropped" | "cancelled";
         /**
-         * @description Why there was no answer.
+         * @description Why there was no response.
          * @enum {string}
          */
         Unanswered: "timeout" | "connection_error" | "not_sent";
@@ -2264,10 +2285,10 @@ export interface components {
             gates: components["schemas"]["Gate"][];
             /**
              * Format: int32
-             * @description Calls under way.
+             * @description Calls in progress.
              */
             inFlight: number;
-            /** @description Its keys, where it has several. */
+            /** @description Its keys, if configured. */
             keys?: components["schemas"]["UpstreamKey"][];
             lastFailure?: components["schemas"]["UpstreamFailure"] | null;
             latencyMs?: components["schemas"]["Latency"] | null;
@@ -2276,19 +2297,19 @@ export interface components {
             pace?: components["schemas"]["Pace"] | null;
             /**
              * Format: int64
-             * @description About how many calls were started in the last minute.
+             * @description Approximate number of calls started in the last minute.
              */
             requestsLastMinute: number;
         };
         /** @description The codes that calls to an upstream failed with. */
         UpstreamCodes: {
-            /** @description The most frequent first; at most 64. */
+            /** @description Most frequent first; at most 64. */
             codes: components["schemas"]["CodeOutcome"][];
-            /** @description The configured list with what is proposed for it. */
+            /** @description The configured list with the proposed codes added. */
             permanent: string[];
-            /** @description The configured list with what is proposed for it. */
+            /** @description The configured list with the proposed codes added. */
             retryable: string[];
-            /** @description Both lists as they go into the config; absent while nothing is proposed. */
+            /** @description Both lists as TOML for the config; absent while nothing is proposed. */
             toml?: string | null;
             /** @description The upstream. */
             upstream: string;
@@ -2305,18 +2326,18 @@ export interface components {
         };
         /** @description One of several accounts at an upstream. */
         UpstreamKey: {
-            /** @description The state of its own gates; those of the upstream apply as well. */
+            /** @description The state of its own gates; those of the upstream apply too. */
             gates: components["schemas"]["Gate"][];
             /**
              * Format: int32
-             * @description Calls under way with it.
+             * @description Calls in progress with it.
              */
             inFlight: number;
-            /** @description What the config calls it. */
+            /** @description Its name in the config. */
             name: string;
             /**
              * Format: int64
-             * @description About how many calls were started with it in the last minute.
+             * @description Approximate number of calls started with it in the last minute.
              */
             requestsLastMinute: number;
         };
@@ -2325,16 +2346,16 @@ export interface components {
          * @enum {string}
          */
         WaitReason: "paused" | "scheduled" | "retry_backoff" | "behind" | "pace" | "rate_limit" | "window" | "concurrency" | "cooldown" | "circuit_open" | "upstream_retry_after" | "coalesced" | "awaiting_webhook" | "rules_gone" | "no_worker" | "store_unavailable";
-        /** @description What a webhook did. */
+        /** @description The effect of a webhook. */
         WebhookReceipt: {
             /**
-             * @description Whether the webhook counts. Not if it was told before, the job has ended or moved on, or it says that the upstream
-             *     still works.
+             * @description Whether the webhook changed the job. `false` if it is a repetition, if the job has ended or moved on, or if the
+             *     upstream reports that it still works.
              */
             changed: boolean;
-            /** @description The job. */
+            /** @description The job's id. */
             jobId: string;
-            /** @description The job's status after it. */
+            /** @description The job's status afterwards. */
             status: string;
         };
         /**
@@ -2360,26 +2381,26 @@ export interface components {
          *     }
          */
         WhyAnswer: {
-            /** @description The same in a sentence. */
+            /** @description The reason as a sentence. */
             detail: string;
             /**
              * Format: date-time
-             * @description When it will start, as far as can be told.
+             * @description When it will probably start.
              */
             eta?: string | null;
             /** @description The gates of its upstreams. */
             gates: components["schemas"]["Gate"][];
             /**
              * Format: int64
-             * @description About how many jobs go first.
+             * @description Approximate number of jobs ahead of it.
              */
             position: number;
             reason?: components["schemas"]["WaitReason"] | null;
-            /** @description Where the job is in its life. */
+            /** @description The job's status. */
             status: components["schemas"]["JobStatus"];
-            /** @description At which upstream. */
+            /** @description The upstream concerned. */
             upstream?: string | null;
-            /** @description Whether it will be too old by then. */
+            /** @description Whether it will have expired by then. */
             willExpire: boolean;
         };
     };
@@ -2393,7 +2414,7 @@ export interface components {
                 "application/problem+json": components["schemas"]["Problem"];
             };
         };
-        /** @description `conflict`: Its state does not allow that. */
+        /** @description `conflict`: The current state does not allow that. */
         Conflict: {
             headers: {
                 [name: string]: unknown;
@@ -2411,7 +2432,7 @@ export interface components {
                 "application/problem+json": components["schemas"]["Problem"];
             };
         };
-        /** @description `foreign-site`: Pages of other sites may not ask for this. */
+        /** @description `foreign-site`: Pages of other sites may not send this. */
         ForeignSite: {
             headers: {
                 [name: string]: unknown;
@@ -2438,7 +2459,7 @@ export interface components {
                 "application/problem+json": components["schemas"]["Problem"];
             };
         };
-        /** @description `not-found`: There is no such thing. */
+        /** @description `not-found`: Not found. */
         NotFound: {
             headers: {
                 [name: string]: unknown;
@@ -2447,7 +2468,7 @@ export interface components {
                 "application/problem+json": components["schemas"]["Problem"];
             };
         };
-        /** @description `queue-full`: The queue is full. `not-in-time`: It cannot start before it expires. `store-unavailable`: The store does not answer. `stopping`: The server is stopping. */
+        /** @description `queue-full`: The queue is full. `not-in-time`: The job cannot start before it expires. `store-unavailable`: The store does not answer. `stopping`: The server is stopping. */
         QueueFullOrNotInTimeOrStoreUnavailableOrStopping: {
             headers: {
                 /** @description Seconds after which to try again. */
@@ -2458,7 +2479,7 @@ export interface components {
                 "application/problem+json": components["schemas"]["Problem"];
             };
         };
-        /** @description `queue-full`: The queue is full. `not-in-time`: It cannot start before it expires. `store-unavailable`: The store does not answer. `stopping`: The server is stopping. `job-dropped`: The job was given up. */
+        /** @description `queue-full`: The queue is full. `not-in-time`: The job cannot start before it expires. `store-unavailable`: The store does not answer. `stopping`: The server is stopping. `job-dropped`: The job was dropped. */
         QueueFullOrNotInTimeOrStoreUnavailableOrStoppingOrJobDropped: {
             headers: {
                 /** @description Seconds after which to try again. */
@@ -2480,7 +2501,7 @@ export interface components {
                 "application/problem+json": components["schemas"]["Problem"];
             };
         };
-        /** @description `quota-exceeded`: Not now. */
+        /** @description `quota-exceeded`: A limit does not allow the call now. */
         QuotaExceeded: {
             headers: {
                 /** @description What is left of the tightest limit. */
@@ -2537,7 +2558,7 @@ export interface components {
                 "application/problem+json": components["schemas"]["Problem"];
             };
         };
-        /** @description `too-slow`: The request came too slowly. */
+        /** @description `too-slow`: The request arrived too slowly. */
         TooSlow: {
             headers: {
                 [name: string]: unknown;
@@ -2592,7 +2613,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Whether the process runs */
+            /** @description Check whether the process runs */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -2612,7 +2633,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Metrics for Prometheus */
+            /** @description Get metrics for Prometheus */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -2633,35 +2654,35 @@ export interface operations {
             header?: {
                 /** @description `wait=10`: seconds to wait for the answer */
                 Prefer?: string;
-                /** @description The same key again is the same job again */
+                /** @description Sending the same key again returns the same job */
                 "Idempotency-Key"?: string;
-                /** @description Whose job it is */
+                /** @description The tenant the job belongs to */
                 "Eclusa-Tenant"?: string;
                 /** @description `high`, `normal` or `low` */
                 "Eclusa-Priority"?: components["schemas"]["Priority"];
-                /** @description Gives the priority by the lane's `types` */
+                /** @description The job's type; the lane's `types` may map it to a priority */
                 "Eclusa-Type"?: string;
-                /** @description How long it may wait, such as `10s` */
+                /** @description How long the job may wait before it expires, such as `10s` */
                 "Eclusa-Ttl"?: string;
             };
             path: {
-                /** @description The lane */
+                /** @description The lane's name */
                 lane: string;
-                /** @description Below the upstream's own address; with the query, passed on */
+                /** @description Path below the upstream's base URL, forwarded with the query */
                 path: string;
             };
             cookie?: never;
         };
         requestBody?: never;
         responses: {
-            /** @description It waits */
+            /** @description Accepted; the job waits */
             202: {
                 headers: {
-                    /** @description The job. */
+                    /** @description The job's id. */
                     "Eclusa-Job-Id"?: string;
-                    /** @description Where the job is. */
+                    /** @description The URL of the job. */
                     Location?: string;
-                    /** @description `wait=N`, with the seconds that were allowed. */
+                    /** @description `wait=N`, with the seconds granted. */
                     "Preference-Applied"?: string;
                     [name: string]: unknown;
                 };
@@ -2681,18 +2702,18 @@ export interface operations {
             502: components["responses"]["UpstreamFailed"];
             503: components["responses"]["QueueFullOrNotInTimeOrStoreUnavailableOrStoppingOrJobDropped"];
             504: components["responses"]["UpstreamTimeout"];
-            /** @description The upstream's own status, headers and body, or those from the cache */
+            /** @description The upstream's status, headers and body, or those from the cache */
             default: {
                 headers: {
-                    /** @description Where the answer comes from (RFC 9211). */
+                    /** @description Where the response comes from (RFC 9211). */
                     "Cache-Status"?: string;
-                    /** @description Attempts begun. */
+                    /** @description Attempts started. */
                     "Eclusa-Attempts"?: number;
-                    /** @description The job. */
+                    /** @description The job's id. */
                     "Eclusa-Job-Id"?: string;
                     /** @description The last upstream of the job. */
                     "Eclusa-Upstream"?: string;
-                    /** @description `wait=N`, with the seconds that were allowed. */
+                    /** @description `wait=N`, with the seconds granted. */
                     "Preference-Applied"?: string;
                     /** @description What is left of the tightest limit. */
                     RateLimit?: string;
@@ -2712,26 +2733,26 @@ export interface operations {
             header?: {
                 /** @description `wait=10`: seconds to wait for the answer */
                 Prefer?: string;
-                /** @description The same key again is the same job again */
+                /** @description Sending the same key again returns the same job */
                 "Idempotency-Key"?: string;
-                /** @description Whose job it is */
+                /** @description The tenant the job belongs to */
                 "Eclusa-Tenant"?: string;
                 /** @description `high`, `normal` or `low` */
                 "Eclusa-Priority"?: components["schemas"]["Priority"];
-                /** @description Gives the priority by the lane's `types` */
+                /** @description The job's type; the lane's `types` may map it to a priority */
                 "Eclusa-Type"?: string;
-                /** @description How long it may wait, such as `10s` */
+                /** @description How long the job may wait before it expires, such as `10s` */
                 "Eclusa-Ttl"?: string;
             };
             path: {
-                /** @description The lane */
+                /** @description The lane's name */
                 lane: string;
-                /** @description Below the upstream's own address; with the query, passed on */
+                /** @description Path below the upstream's base URL, forwarded with the query */
                 path: string;
             };
             cookie?: never;
         };
-        /** @description Of any type; passed on as it is. */
+        /** @description Of any type; forwarded unchanged. */
         requestBody?: {
             content: {
                 "application/json": unknown;
@@ -2739,14 +2760,14 @@ export interface operations {
             };
         };
         responses: {
-            /** @description It waits */
+            /** @description Accepted; the job waits */
             202: {
                 headers: {
-                    /** @description The job. */
+                    /** @description The job's id. */
                     "Eclusa-Job-Id"?: string;
-                    /** @description Where the job is. */
+                    /** @description The URL of the job. */
                     Location?: string;
-                    /** @description `wait=N`, with the seconds that were allowed. */
+                    /** @description `wait=N`, with the seconds granted. */
                     "Preference-Applied"?: string;
                     [name: string]: unknown;
                 };
@@ -2766,18 +2787,18 @@ export interface operations {
             502: components["responses"]["UpstreamFailed"];
             503: components["responses"]["QueueFullOrNotInTimeOrStoreUnavailableOrStoppingOrJobDropped"];
             504: components["responses"]["UpstreamTimeout"];
-            /** @description The upstream's own status, headers and body, or those from the cache */
+            /** @description The upstream's status, headers and body, or those from the cache */
             default: {
                 headers: {
-                    /** @description Where the answer comes from (RFC 9211). */
+                    /** @description Where the response comes from (RFC 9211). */
                     "Cache-Status"?: string;
-                    /** @description Attempts begun. */
+                    /** @description Attempts started. */
                     "Eclusa-Attempts"?: number;
-                    /** @description The job. */
+                    /** @description The job's id. */
                     "Eclusa-Job-Id"?: string;
                     /** @description The last upstream of the job. */
                     "Eclusa-Upstream"?: string;
-                    /** @description `wait=N`, with the seconds that were allowed. */
+                    /** @description `wait=N`, with the seconds granted. */
                     "Preference-Applied"?: string;
                     /** @description What is left of the tightest limit. */
                     RateLimit?: string;
@@ -2797,26 +2818,26 @@ export interface operations {
             header?: {
                 /** @description `wait=10`: seconds to wait for the answer */
                 Prefer?: string;
-                /** @description The same key again is the same job again */
+                /** @description Sending the same key again returns the same job */
                 "Idempotency-Key"?: string;
-                /** @description Whose job it is */
+                /** @description The tenant the job belongs to */
                 "Eclusa-Tenant"?: string;
                 /** @description `high`, `normal` or `low` */
                 "Eclusa-Priority"?: components["schemas"]["Priority"];
-                /** @description Gives the priority by the lane's `types` */
+                /** @description The job's type; the lane's `types` may map it to a priority */
                 "Eclusa-Type"?: string;
-                /** @description How long it may wait, such as `10s` */
+                /** @description How long the job may wait before it expires, such as `10s` */
                 "Eclusa-Ttl"?: string;
             };
             path: {
-                /** @description The lane */
+                /** @description The lane's name */
                 lane: string;
-                /** @description Below the upstream's own address; with the query, passed on */
+                /** @description Path below the upstream's base URL, forwarded with the query */
                 path: string;
             };
             cookie?: never;
         };
-        /** @description Of any type; passed on as it is. */
+        /** @description Of any type; forwarded unchanged. */
         requestBody?: {
             content: {
                 "application/json": unknown;
@@ -2824,14 +2845,14 @@ export interface operations {
             };
         };
         responses: {
-            /** @description It waits */
+            /** @description Accepted; the job waits */
             202: {
                 headers: {
-                    /** @description The job. */
+                    /** @description The job's id. */
                     "Eclusa-Job-Id"?: string;
-                    /** @description Where the job is. */
+                    /** @description The URL of the job. */
                     Location?: string;
-                    /** @description `wait=N`, with the seconds that were allowed. */
+                    /** @description `wait=N`, with the seconds granted. */
                     "Preference-Applied"?: string;
                     [name: string]: unknown;
                 };
@@ -2851,18 +2872,18 @@ export interface operations {
             502: components["responses"]["UpstreamFailed"];
             503: components["responses"]["QueueFullOrNotInTimeOrStoreUnavailableOrStoppingOrJobDropped"];
             504: components["responses"]["UpstreamTimeout"];
-            /** @description The upstream's own status, headers and body, or those from the cache */
+            /** @description The upstream's status, headers and body, or those from the cache */
             default: {
                 headers: {
-                    /** @description Where the answer comes from (RFC 9211). */
+                    /** @description Where the response comes from (RFC 9211). */
                     "Cache-Status"?: string;
-                    /** @description Attempts begun. */
+                    /** @description Attempts started. */
                     "Eclusa-Attempts"?: number;
-                    /** @description The job. */
+                    /** @description The job's id. */
                     "Eclusa-Job-Id"?: string;
                     /** @description The last upstream of the job. */
                     "Eclusa-Upstream"?: string;
-                    /** @description `wait=N`, with the seconds that were allowed. */
+                    /** @description `wait=N`, with the seconds granted. */
                     "Preference-Applied"?: string;
                     /** @description What is left of the tightest limit. */
                     RateLimit?: string;
@@ -2882,26 +2903,26 @@ export interface operations {
             header?: {
                 /** @description `wait=10`: seconds to wait for the answer */
                 Prefer?: string;
-                /** @description The same key again is the same job again */
+                /** @description Sending the same key again returns the same job */
                 "Idempotency-Key"?: string;
-                /** @description Whose job it is */
+                /** @description The tenant the job belongs to */
                 "Eclusa-Tenant"?: string;
                 /** @description `high`, `normal` or `low` */
                 "Eclusa-Priority"?: components["schemas"]["Priority"];
-                /** @description Gives the priority by the lane's `types` */
+                /** @description The job's type; the lane's `types` may map it to a priority */
                 "Eclusa-Type"?: string;
-                /** @description How long it may wait, such as `10s` */
+                /** @description How long the job may wait before it expires, such as `10s` */
                 "Eclusa-Ttl"?: string;
             };
             path: {
-                /** @description The lane */
+                /** @description The lane's name */
                 lane: string;
-                /** @description Below the upstream's own address; with the query, passed on */
+                /** @description Path below the upstream's base URL, forwarded with the query */
                 path: string;
             };
             cookie?: never;
         };
-        /** @description Of any type; passed on as it is. */
+        /** @description Of any type; forwarded unchanged. */
         requestBody?: {
             content: {
                 "application/json": unknown;
@@ -2909,14 +2930,14 @@ export interface operations {
             };
         };
         responses: {
-            /** @description It waits */
+            /** @description Accepted; the job waits */
             202: {
                 headers: {
-                    /** @description The job. */
+                    /** @description The job's id. */
                     "Eclusa-Job-Id"?: string;
-                    /** @description Where the job is. */
+                    /** @description The URL of the job. */
                     Location?: string;
-                    /** @description `wait=N`, with the seconds that were allowed. */
+                    /** @description `wait=N`, with the seconds granted. */
                     "Preference-Applied"?: string;
                     [name: string]: unknown;
                 };
@@ -2936,18 +2957,18 @@ export interface operations {
             502: components["responses"]["UpstreamFailed"];
             503: components["responses"]["QueueFullOrNotInTimeOrStoreUnavailableOrStoppingOrJobDropped"];
             504: components["responses"]["UpstreamTimeout"];
-            /** @description The upstream's own status, headers and body, or those from the cache */
+            /** @description The upstream's status, headers and body, or those from the cache */
             default: {
                 headers: {
-                    /** @description Where the answer comes from (RFC 9211). */
+                    /** @description Where the response comes from (RFC 9211). */
                     "Cache-Status"?: string;
-                    /** @description Attempts begun. */
+                    /** @description Attempts started. */
                     "Eclusa-Attempts"?: number;
-                    /** @description The job. */
+                    /** @description The job's id. */
                     "Eclusa-Job-Id"?: string;
                     /** @description The last upstream of the job. */
                     "Eclusa-Upstream"?: string;
-                    /** @description `wait=N`, with the seconds that were allowed. */
+                    /** @description `wait=N`, with the seconds granted. */
                     "Preference-Applied"?: string;
                     /** @description What is left of the tightest limit. */
                     RateLimit?: string;
@@ -2967,35 +2988,35 @@ export interface operations {
             header?: {
                 /** @description `wait=10`: seconds to wait for the answer */
                 Prefer?: string;
-                /** @description The same key again is the same job again */
+                /** @description Sending the same key again returns the same job */
                 "Idempotency-Key"?: string;
-                /** @description Whose job it is */
+                /** @description The tenant the job belongs to */
                 "Eclusa-Tenant"?: string;
                 /** @description `high`, `normal` or `low` */
                 "Eclusa-Priority"?: components["schemas"]["Priority"];
-                /** @description Gives the priority by the lane's `types` */
+                /** @description The job's type; the lane's `types` may map it to a priority */
                 "Eclusa-Type"?: string;
-                /** @description How long it may wait, such as `10s` */
+                /** @description How long the job may wait before it expires, such as `10s` */
                 "Eclusa-Ttl"?: string;
             };
             path: {
-                /** @description The lane */
+                /** @description The lane's name */
                 lane: string;
-                /** @description Below the upstream's own address; with the query, passed on */
+                /** @description Path below the upstream's base URL, forwarded with the query */
                 path: string;
             };
             cookie?: never;
         };
         requestBody?: never;
         responses: {
-            /** @description It waits */
+            /** @description Accepted; the job waits */
             202: {
                 headers: {
-                    /** @description The job. */
+                    /** @description The job's id. */
                     "Eclusa-Job-Id"?: string;
-                    /** @description Where the job is. */
+                    /** @description The URL of the job. */
                     Location?: string;
-                    /** @description `wait=N`, with the seconds that were allowed. */
+                    /** @description `wait=N`, with the seconds granted. */
                     "Preference-Applied"?: string;
                     [name: string]: unknown;
                 };
@@ -3015,18 +3036,18 @@ export interface operations {
             502: components["responses"]["UpstreamFailed"];
             503: components["responses"]["QueueFullOrNotInTimeOrStoreUnavailableOrStoppingOrJobDropped"];
             504: components["responses"]["UpstreamTimeout"];
-            /** @description The upstream's own status, headers and body, or those from the cache */
+            /** @description The upstream's status, headers and body, or those from the cache */
             default: {
                 headers: {
-                    /** @description Where the answer comes from (RFC 9211). */
+                    /** @description Where the response comes from (RFC 9211). */
                     "Cache-Status"?: string;
-                    /** @description Attempts begun. */
+                    /** @description Attempts started. */
                     "Eclusa-Attempts"?: number;
-                    /** @description The job. */
+                    /** @description The job's id. */
                     "Eclusa-Job-Id"?: string;
                     /** @description The last upstream of the job. */
                     "Eclusa-Upstream"?: string;
-                    /** @description `wait=N`, with the seconds that were allowed. */
+                    /** @description `wait=N`, with the seconds granted. */
                     "Preference-Applied"?: string;
                     /** @description What is left of the tightest limit. */
                     RateLimit?: string;
@@ -3046,35 +3067,35 @@ export interface operations {
             header?: {
                 /** @description `wait=10`: seconds to wait for the answer */
                 Prefer?: string;
-                /** @description The same key again is the same job again */
+                /** @description Sending the same key again returns the same job */
                 "Idempotency-Key"?: string;
-                /** @description Whose job it is */
+                /** @description The tenant the job belongs to */
                 "Eclusa-Tenant"?: string;
                 /** @description `high`, `normal` or `low` */
                 "Eclusa-Priority"?: components["schemas"]["Priority"];
-                /** @description Gives the priority by the lane's `types` */
+                /** @description The job's type; the lane's `types` may map it to a priority */
                 "Eclusa-Type"?: string;
-                /** @description How long it may wait, such as `10s` */
+                /** @description How long the job may wait before it expires, such as `10s` */
                 "Eclusa-Ttl"?: string;
             };
             path: {
-                /** @description The lane */
+                /** @description The lane's name */
                 lane: string;
-                /** @description Below the upstream's own address; with the query, passed on */
+                /** @description Path below the upstream's base URL, forwarded with the query */
                 path: string;
             };
             cookie?: never;
         };
         requestBody?: never;
         responses: {
-            /** @description It waits */
+            /** @description Accepted; the job waits */
             202: {
                 headers: {
-                    /** @description The job. */
+                    /** @description The job's id. */
                     "Eclusa-Job-Id"?: string;
-                    /** @description Where the job is. */
+                    /** @description The URL of the job. */
                     Location?: string;
-                    /** @description `wait=N`, with the seconds that were allowed. */
+                    /** @description `wait=N`, with the seconds granted. */
                     "Preference-Applied"?: string;
                     [name: string]: unknown;
                 };
@@ -3094,18 +3115,18 @@ export interface operations {
             502: components["responses"]["UpstreamFailed"];
             503: components["responses"]["QueueFullOrNotInTimeOrStoreUnavailableOrStoppingOrJobDropped"];
             504: components["responses"]["UpstreamTimeout"];
-            /** @description The upstream's own status, headers and body, or those from the cache */
+            /** @description The upstream's status, headers and body, or those from the cache */
             default: {
                 headers: {
-                    /** @description Where the answer comes from (RFC 9211). */
+                    /** @description Where the response comes from (RFC 9211). */
                     "Cache-Status"?: string;
-                    /** @description Attempts begun. */
+                    /** @description Attempts started. */
                     "Eclusa-Attempts"?: number;
-                    /** @description The job. */
+                    /** @description The job's id. */
                     "Eclusa-Job-Id"?: string;
                     /** @description The last upstream of the job. */
                     "Eclusa-Upstream"?: string;
-                    /** @description `wait=N`, with the seconds that were allowed. */
+                    /** @description `wait=N`, with the seconds granted. */
                     "Preference-Applied"?: string;
                     /** @description What is left of the tightest limit. */
                     RateLimit?: string;
@@ -3125,26 +3146,26 @@ export interface operations {
             header?: {
                 /** @description `wait=10`: seconds to wait for the answer */
                 Prefer?: string;
-                /** @description The same key again is the same job again */
+                /** @description Sending the same key again returns the same job */
                 "Idempotency-Key"?: string;
-                /** @description Whose job it is */
+                /** @description The tenant the job belongs to */
                 "Eclusa-Tenant"?: string;
                 /** @description `high`, `normal` or `low` */
                 "Eclusa-Priority"?: components["schemas"]["Priority"];
-                /** @description Gives the priority by the lane's `types` */
+                /** @description The job's type; the lane's `types` may map it to a priority */
                 "Eclusa-Type"?: string;
-                /** @description How long it may wait, such as `10s` */
+                /** @description How long the job may wait before it expires, such as `10s` */
                 "Eclusa-Ttl"?: string;
             };
             path: {
-                /** @description The lane */
+                /** @description The lane's name */
                 lane: string;
-                /** @description Below the upstream's own address; with the query, passed on */
+                /** @description Path below the upstream's base URL, forwarded with the query */
                 path: string;
             };
             cookie?: never;
         };
-        /** @description Of any type; passed on as it is. */
+        /** @description Of any type; forwarded unchanged. */
         requestBody?: {
             content: {
                 "application/json": unknown;
@@ -3152,14 +3173,14 @@ export interface operations {
             };
         };
         responses: {
-            /** @description It waits */
+            /** @description Accepted; the job waits */
             202: {
                 headers: {
-                    /** @description The job. */
+                    /** @description The job's id. */
                     "Eclusa-Job-Id"?: string;
-                    /** @description Where the job is. */
+                    /** @description The URL of the job. */
                     Location?: string;
-                    /** @description `wait=N`, with the seconds that were allowed. */
+                    /** @description `wait=N`, with the seconds granted. */
                     "Preference-Applied"?: string;
                     [name: string]: unknown;
                 };
@@ -3179,18 +3200,18 @@ export interface operations {
             502: components["responses"]["UpstreamFailed"];
             503: components["responses"]["QueueFullOrNotInTimeOrStoreUnavailableOrStoppingOrJobDropped"];
             504: components["responses"]["UpstreamTimeout"];
-            /** @description The upstream's own status, headers and body, or those from the cache */
+            /** @description The upstream's status, headers and body, or those from the cache */
             default: {
                 headers: {
-                    /** @description Where the answer comes from (RFC 9211). */
+                    /** @description Where the response comes from (RFC 9211). */
                     "Cache-Status"?: string;
-                    /** @description Attempts begun. */
+                    /** @description Attempts started. */
                     "Eclusa-Attempts"?: number;
-                    /** @description The job. */
+                    /** @description The job's id. */
                     "Eclusa-Job-Id"?: string;
                     /** @description The last upstream of the job. */
                     "Eclusa-Upstream"?: string;
-                    /** @description `wait=N`, with the seconds that were allowed. */
+                    /** @description `wait=N`, with the seconds granted. */
                     "Preference-Applied"?: string;
                     /** @description What is left of the tightest limit. */
                     RateLimit?: string;
@@ -3213,7 +3234,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Whether it can take in jobs */
+            /** @description Check whether the process accepts jobs */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3234,7 +3255,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description The alerts that fire, and those that resolved last */
+            /** @description List the alerts that fire, and those that resolved recently */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3257,7 +3278,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description All breakers */
+            /** @description List all breakers */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3283,7 +3304,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description One breaker */
+            /** @description Get a breaker */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3311,7 +3332,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Tell a breaker of a failed call that was made elsewhere */
+            /** @description Report to a breaker that a call made elsewhere failed */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3367,7 +3388,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Tell a breaker of a call made elsewhere that succeeded */
+            /** @description Report to a breaker that a call made elsewhere succeeded */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3414,17 +3435,20 @@ export interface operations {
     listDeadLetters: {
         parameters: {
             query?: {
-                /** @description Of this lane. */
+                /** @description Letters of this lane. */
                 lane?: string;
-                /** @description Of this tenant. */
+                /** @description Letters of this tenant. */
                 tenant?: string;
-                /** @description With this code of the last failure, or of this class, such as `5xx`; `none` for letters without a code. */
+                /**
+                 * @description Letters whose last failure has this code, or a code of this class, such as `5xx`; `none` for letters
+                 *     without a code.
+                 */
                 code?: string;
-                /** @description That were given up then or later: a moment as ISO 8601, or how long ago, such as `10m`. */
+                /** @description Letters created at or after this time: ISO 8601, or an age such as `10m`. */
                 since?: string;
-                /** @description That were given up then or earlier: a moment as ISO 8601, or how long ago, such as `7d`. */
+                /** @description Letters created at or before this time: ISO 8601, or an age such as `7d`. */
                 until?: string;
-                /** @description Where the last page said to go on. */
+                /** @description The `cursor` of the previous page. */
                 cursor?: string;
             };
             header?: never;
@@ -3433,7 +3457,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Dead letters, oldest first */
+            /** @description List dead letters, oldest first */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3452,19 +3476,22 @@ export interface operations {
     purgeDeadLetters: {
         parameters: {
             query?: {
-                /** @description Of this lane. */
+                /** @description Letters of this lane. */
                 lane?: string;
-                /** @description Of this tenant. */
+                /** @description Letters of this tenant. */
                 tenant?: string;
-                /** @description With this code of the last failure, or of this class, such as `5xx`; `none` for letters without a code. */
+                /**
+                 * @description Letters whose last failure has this code, or a code of this class, such as `5xx`; `none` for letters
+                 *     without a code.
+                 */
                 code?: string;
-                /** @description That were given up then or later: a moment as ISO 8601, or how long ago, such as `10m`. */
+                /** @description Letters created at or after this time: ISO 8601, or an age such as `10m`. */
                 since?: string;
-                /** @description That were given up then or earlier: a moment as ISO 8601, or how long ago, such as `7d`. */
+                /** @description Letters created at or before this time: ISO 8601, or an age such as `7d`. */
                 until?: string;
-                /** @description Where the last call said to go on. */
+                /** @description The `cursor` of the previous call. */
                 cursor?: string;
-                /** @description `true`: only counts. */
+                /** @description If `true`, only counts. */
                 dryRun?: boolean;
             };
             header?: never;
@@ -3473,7 +3500,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Discard all dead letters that fit */
+            /** @description Delete all dead letters that match */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3492,15 +3519,18 @@ export interface operations {
     exportDeadLetters: {
         parameters: {
             query?: {
-                /** @description Of this lane. */
+                /** @description Letters of this lane. */
                 lane?: string;
-                /** @description Of this tenant. */
+                /** @description Letters of this tenant. */
                 tenant?: string;
-                /** @description With this code of the last failure, or of this class, such as `5xx`; `none` for letters without a code. */
+                /**
+                 * @description Letters whose last failure has this code, or a code of this class, such as `5xx`; `none` for letters
+                 *     without a code.
+                 */
                 code?: string;
-                /** @description That were given up then or later: a moment as ISO 8601, or how long ago, such as `10m`. */
+                /** @description Letters created at or after this time: ISO 8601, or an age such as `10m`. */
                 since?: string;
-                /** @description That were given up then or earlier: a moment as ISO 8601, or how long ago, such as `7d`. */
+                /** @description Letters created at or before this time: ISO 8601, or an age such as `7d`. */
                 until?: string;
             };
             header?: never;
@@ -3509,7 +3539,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description One letter a line */
+            /** @description One letter per line */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3547,7 +3577,7 @@ export interface operations {
                     "application/json": components["schemas"]["Counted"];
                 };
             };
-            /** @description Replay all dead letters that fit */
+            /** @description Replay all dead letters that match */
             202: {
                 headers: {
                     [name: string]: unknown;
@@ -3576,7 +3606,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Replays of many dead letters, the newest first */
+            /** @description List bulk replays, newest first */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3602,7 +3632,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description How far a replay of many dead letters is */
+            /** @description Get the progress of a bulk replay */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3630,7 +3660,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Stop a replay of many dead letters */
+            /** @description Stop a bulk replay */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3649,19 +3679,22 @@ export interface operations {
     countDeadLetters: {
         parameters: {
             query?: {
-                /** @description Of this lane. */
+                /** @description Letters of this lane. */
                 lane?: string;
-                /** @description Of this tenant. */
+                /** @description Letters of this tenant. */
                 tenant?: string;
-                /** @description With this code of the last failure, or of this class, such as `5xx`; `none` for letters without a code. */
+                /**
+                 * @description Letters whose last failure has this code, or a code of this class, such as `5xx`; `none` for letters
+                 *     without a code.
+                 */
                 code?: string;
-                /** @description That were given up then or later: a moment as ISO 8601, or how long ago, such as `10m`. */
+                /** @description Letters created at or after this time: ISO 8601, or an age such as `10m`. */
                 since?: string;
-                /** @description That were given up then or earlier: a moment as ISO 8601, or how long ago, such as `7d`. */
+                /** @description Letters created at or before this time: ISO 8601, or an age such as `7d`. */
                 until?: string;
                 /** @description `code` (default), `tenant` or `lane`. */
                 by?: "code" | "tenant" | "lane";
-                /** @description How many of the largest groups to show; the letters of the others are summed up in `other`. */
+                /** @description How many of the largest groups to return; the rest are summed in `other`. */
                 limit?: number;
             };
             header?: never;
@@ -3670,7 +3703,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Count dead letters, the largest groups first */
+            /** @description Count dead letters, largest groups first */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3698,7 +3731,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description One dead letter with what was to be sent */
+            /** @description Get a dead letter with its content */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3726,7 +3759,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Discard a dead letter */
+            /** @description Delete a dead letter */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3758,12 +3791,12 @@ export interface operations {
             };
         };
         responses: {
-            /** @description The replay has ended already */
+            /** @description The replay has already ended */
             200: {
                 headers: {
-                    /** @description The job. */
+                    /** @description The job's id. */
                     "Eclusa-Job-Id"?: string;
-                    /** @description Where the job is. */
+                    /** @description The URL of the job. */
                     Location?: string;
                     [name: string]: unknown;
                 };
@@ -3771,12 +3804,12 @@ export interface operations {
                     "application/json": components["schemas"]["Accepted"];
                 };
             };
-            /** @description Enqueue a dead letter again */
+            /** @description Replay a dead letter */
             202: {
                 headers: {
-                    /** @description The job. */
+                    /** @description The job's id. */
                     "Eclusa-Job-Id"?: string;
-                    /** @description Where the job is. */
+                    /** @description The URL of the job. */
                     Location?: string;
                     [name: string]: unknown;
                 };
@@ -3804,7 +3837,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description The state of everything */
+            /** @description Get the state of the process, the store and the gates */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3821,21 +3854,21 @@ export interface operations {
     searchJobs: {
         parameters: {
             query?: {
-                /** @description Of this lane. */
+                /** @description Jobs of this lane. */
                 lane?: string;
-                /** @description Of this tenant. */
+                /** @description Jobs of this tenant. */
                 tenant?: string;
-                /** @description With this status. */
+                /** @description Jobs with this status. */
                 status?: string;
-                /** @description With this id: the one that the caller gave, or the job's own. */
+                /** @description Jobs with this id: the caller's, or the job's own. */
                 id?: string;
-                /** @description Called so by their upstream. */
+                /** @description Jobs with this id at their upstream. */
                 externalId?: string;
-                /** @description That came in then or later: a moment as ISO 8601, or how long ago, such as `10m`. */
+                /** @description Jobs created at or after this time: ISO 8601, or an age such as `10m`. */
                 since?: string;
-                /** @description That came in then or earlier: a moment as ISO 8601, or how long ago, such as `10m`. */
+                /** @description Jobs created at or before this time: ISO 8601, or an age such as `10m`. */
                 until?: string;
-                /** @description Where the last page said to go on. */
+                /** @description The `cursor` of the previous page. */
                 cursor?: string;
             };
             header?: never;
@@ -3844,7 +3877,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Search jobs, the newest first */
+            /** @description Search jobs, newest first */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3863,23 +3896,23 @@ export interface operations {
     cancelJobs: {
         parameters: {
             query?: {
-                /** @description Of this lane. */
+                /** @description Jobs of this lane. */
                 lane?: string;
-                /** @description Of this tenant. */
+                /** @description Jobs of this tenant. */
                 tenant?: string;
-                /** @description With this status. */
+                /** @description Jobs with this status. */
                 status?: string;
-                /** @description With this id: the one that the caller gave, or the job's own. */
+                /** @description Jobs with this id: the caller's, or the job's own. */
                 id?: string;
-                /** @description Called so by their upstream. */
+                /** @description Jobs with this id at their upstream. */
                 externalId?: string;
-                /** @description That came in then or later: a moment as ISO 8601, or how long ago, such as `10m`. */
+                /** @description Jobs created at or after this time: ISO 8601, or an age such as `10m`. */
                 since?: string;
-                /** @description That came in then or earlier: a moment as ISO 8601, or how long ago, such as `10m`. */
+                /** @description Jobs created at or before this time: ISO 8601, or an age such as `10m`. */
                 until?: string;
-                /** @description Where the last call said to go on. */
+                /** @description The `cursor` of the previous call. */
                 cursor?: string;
-                /** @description `true`: only counts. */
+                /** @description If `true`, only counts. */
                 dryRun?: boolean;
             };
             header?: never;
@@ -3888,7 +3921,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Cancel all jobs that fit */
+            /** @description Cancel all jobs that match */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3907,19 +3940,19 @@ export interface operations {
     getJob: {
         parameters: {
             query?: {
-                /** @description The lane of the job, where others have one with the same id. */
+                /** @description The lane of the job, if jobs of other lanes have the same id. */
                 lane?: string;
             };
             header?: never;
             path: {
-                /** @description The job: its own id, or the one that its caller gave */
+                /** @description The job's id, or the id given by its caller */
                 id: string;
             };
             cookie?: never;
         };
         requestBody?: never;
         responses: {
-            /** @description A job with its history and result */
+            /** @description Get a job with its timeline and result */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3940,12 +3973,12 @@ export interface operations {
     cancelJob: {
         parameters: {
             query?: {
-                /** @description The lane of the job, where others have one with the same id. */
+                /** @description The lane of the job, if jobs of other lanes have the same id. */
                 lane?: string;
             };
             header?: never;
             path: {
-                /** @description The job */
+                /** @description The job's id, or the id given by its caller */
                 id: string;
             };
             cookie?: never;
@@ -3973,22 +4006,22 @@ export interface operations {
     followJob: {
         parameters: {
             query?: {
-                /** @description The lane of the job, where others have one with the same id. */
+                /** @description The lane of the job, if jobs of other lanes have the same id. */
                 lane?: string;
             };
             header?: {
-                /** @description The id of the last event that was received */
+                /** @description The id of the last event received */
                 "Last-Event-ID"?: number;
             };
             path: {
-                /** @description The job: its own id, or the one that its caller gave */
+                /** @description The job's id, or the id given by its caller */
                 id: string;
             };
             cookie?: never;
         };
         requestBody?: never;
         responses: {
-            /** @description Events; the `data` of each is a `JobEvent` */
+            /** @description Events, each with a `JobEvent` as `data` */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3997,7 +4030,7 @@ export interface operations {
                     "text/event-stream": string;
                 };
             };
-            /** @description It has ended, and nothing came after `Last-Event-ID` */
+            /** @description The job has ended, and there is no event after `Last-Event-ID` */
             204: {
                 headers: {
                     [name: string]: unknown;
@@ -4016,14 +4049,14 @@ export interface operations {
     waitForJob: {
         parameters: {
             query?: {
-                /** @description Seconds; as much as the server allows, if it allows less. */
+                /** @description Seconds; limited by `server.max_wait`. */
                 timeout?: number;
-                /** @description The lane of the job, where others have one with the same id. */
+                /** @description The lane of the job, if jobs of other lanes have the same id. */
                 lane?: string;
             };
             header?: never;
             path: {
-                /** @description The job */
+                /** @description The job's id, or the id given by its caller */
                 id: string;
             };
             cookie?: never;
@@ -4051,19 +4084,19 @@ export interface operations {
     explainJob: {
         parameters: {
             query?: {
-                /** @description The lane of the job, where others have one with the same id. */
+                /** @description The lane of the job, if jobs of other lanes have the same id. */
                 lane?: string;
             };
             header?: never;
             path: {
-                /** @description The job */
+                /** @description The job's id, or the id given by its caller */
                 id: string;
             };
             cookie?: never;
         };
         requestBody?: never;
         responses: {
-            /** @description Why a job waits, and until when */
+            /** @description Explain why a job waits, and until when */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4090,7 +4123,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description All lanes */
+            /** @description List all lanes */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4116,7 +4149,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description One lane */
+            /** @description Get a lane */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4138,15 +4171,15 @@ export interface operations {
             header?: {
                 /** @description `wait=10`: seconds to wait for the job to end */
                 Prefer?: string;
-                /** @description The same as `id` */
+                /** @description Same as `id` */
                 "Idempotency-Key"?: string;
-                /** @description The same as `tenant` */
+                /** @description Same as `tenant` */
                 "Eclusa-Tenant"?: string;
-                /** @description The same as `priority` */
+                /** @description Same as `priority` */
                 "Eclusa-Priority"?: components["schemas"]["Priority"];
-                /** @description The same as `type` */
+                /** @description Same as `type` */
                 "Eclusa-Type"?: string;
-                /** @description The same as `ttl` */
+                /** @description Same as `ttl` */
                 "Eclusa-Ttl"?: string;
             };
             path: {
@@ -4161,12 +4194,12 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Answered from the cache, or ended */
+            /** @description Answered from the cache, or the job has ended */
             200: {
                 headers: {
-                    /** @description Where the answer comes from (RFC 9211). */
+                    /** @description Where the response comes from (RFC 9211). */
                     "Cache-Status"?: string;
-                    /** @description `wait=N`, with the seconds that were allowed. */
+                    /** @description `wait=N`, with the seconds granted. */
                     "Preference-Applied"?: string;
                     [name: string]: unknown;
                 };
@@ -4174,14 +4207,14 @@ export interface operations {
                     "application/json": components["schemas"]["EndedAtOnce"];
                 };
             };
-            /** @description It waits */
+            /** @description Accepted; the job waits */
             202: {
                 headers: {
-                    /** @description The job. */
+                    /** @description The job's id. */
                     "Eclusa-Job-Id"?: string;
-                    /** @description Where the job is. */
+                    /** @description The URL of the job. */
                     Location?: string;
-                    /** @description `wait=N`, with the seconds that were allowed. */
+                    /** @description `wait=N`, with the seconds granted. */
                     "Preference-Applied"?: string;
                     [name: string]: unknown;
                 };
@@ -4205,7 +4238,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                /** @description The lane */
+                /** @description The lane's name */
                 lane: string;
             };
             cookie?: never;
@@ -4248,7 +4281,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Stop starting jobs of a lane; jobs are still taken in */
+            /** @description Stop starting jobs of a lane; new jobs are still accepted */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4295,7 +4328,7 @@ export interface operations {
     listTenants: {
         parameters: {
             query?: {
-                /** @description Where the last page said to go on. */
+                /** @description The `cursor` of the previous page. */
                 cursor?: number;
             };
             header?: never;
@@ -4307,7 +4340,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description How fair a lane is to its tenants */
+            /** @description Get fairness metrics of a lane's tenants */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4336,7 +4369,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Let a lease last for a whole lease from now */
+            /** @description Extend a lease by its full duration from now */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4368,7 +4401,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Tell how a call went that leave was given for */
+            /** @description Settle a lease: report the result of its call */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4403,7 +4436,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Ask for leave to make one call to an upstream */
+            /** @description Acquire a permit for one call to an upstream */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4426,9 +4459,9 @@ export interface operations {
     listPolicies: {
         parameters: {
             query?: {
-                /** @description Those of this scope: the value, or its hash as it is shown here. */
+                /** @description Buckets of this scope: the value, or its hash as shown in `scope`. */
                 scope?: string;
-                /** @description Where the last page ended. */
+                /** @description The `cursor` of the previous page. */
                 cursor?: number;
             };
             header?: never;
@@ -4437,7 +4470,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description The balances of all policies */
+            /** @description List the balances of all policies */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4465,7 +4498,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Give back tokens that an event earned */
+            /** @description Give back tokens earned by an event */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4487,9 +4520,9 @@ export interface operations {
     getPolicy: {
         parameters: {
             query?: {
-                /** @description Those of this scope: the value, or its hash as it is shown here. */
+                /** @description Buckets of this scope: the value, or its hash as shown in `scope`. */
                 scope?: string;
-                /** @description Where the last page ended. */
+                /** @description The `cursor` of the previous page. */
                 cursor?: number;
             };
             header?: never;
@@ -4501,7 +4534,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description The balance of one policy, or of its scopes */
+            /** @description Get the balance of one policy, or of its scopes */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4601,7 +4634,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description All upstreams with every gate's state */
+            /** @description List all upstreams with the state of every gate */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4627,7 +4660,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description One upstream */
+            /** @description Get an upstream */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4655,7 +4688,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description The codes that calls to an upstream failed with, and what a retry did */
+            /** @description List the codes that calls to an upstream failed with, and what retries did */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4674,26 +4707,26 @@ export interface operations {
     receiveWebhook: {
         parameters: {
             query?: {
-                /** @description Where the upstream's `verify` is `token`: as it stands in `{webhook_url}`. */
+                /** @description With `verify = "token"`: the token that is part of `{webhook_url}`. */
                 token?: string;
             };
             header?: never;
             path: {
-                /** @description Who tells */
+                /** @description The upstream that reports */
                 upstream: string;
-                /** @description Of which job */
+                /** @description The job's id */
                 jobId: string;
             };
             cookie?: never;
         };
-        /** @description Becomes the `result.body` of the job */
+        /** @description Becomes `result.body` of the job */
         requestBody: {
             content: {
                 "application/json": unknown;
             };
         };
         responses: {
-            /** @description Completion of a job by its upstream */
+            /** @description Report the result of a job, as its upstream */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4715,9 +4748,9 @@ export interface operations {
         parameters: {
             query?: never;
             header: {
-                /** @description The id of the message; the same when it is sent again. */
+                /** @description The id of the message; the same when it is retried. */
                 "webhook-id": string;
-                /** @description Seconds since 1970. Refuse what is older than five minutes. */
+                /** @description Seconds since 1970. Refuse messages older than five minutes. */
                 "webhook-timestamp": string;
                 /** @description `v1,` and the base64 of HMAC-SHA-256 over `{webhook-id}.{webhook-timestamp}.{body}`. */
                 "webhook-signature": string;
@@ -4731,7 +4764,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Nobody listens any more: not tried again. */
+            /** @description The receiver is gone: not retried. */
             410: {
                 headers: {
                     [name: string]: unknown;

@@ -46,7 +46,7 @@ async fn usage_errors_exit_with_2_before_anything_is_sent() {
         (vec!["dlq", "stats", "--by", "day"], "possible values: code, tenant, lane"),
         (vec!["dlq", "replay"], "required"),
         (vec!["dlq", "replay", "x", "--all"], "cannot be used with"),
-        (vec!["dlq", "replay", "x", "--lane", "mail"], "a filter goes with --all"),
+        (vec!["dlq", "replay", "x", "--lane", "mail"], "use the filter with --all"),
         (vec!["dlq", "replay", "x", "--set", "path=/x"], "is not POINTER=VALUE"),
         (vec!["dlq", "replay", "x", "--set", "/message/to/0=a@b.c"], "points into a list"),
         (vec!["dlq", "replay", "x", "--set", "/message/to/-=a@b.c"], "points into a list"),
@@ -124,7 +124,7 @@ async fn keys_come_from_the_environment_and_wrong_ones_end_with_4() {
     let err = with_key("producer-0123456789").await.failed(4);
     assert!(err.starts_with("error: This key may not do that: Key `app` (producer) may not"), "{err}");
     let err = with_key("two\nlines").await.failed(4);
-    assert!(err.starts_with("error: ECLUSA_KEY holds characters that no key can have"), "{err}");
+    assert!(err.starts_with("error: ECLUSA_KEY contains characters that no key can have"), "{err}");
 }
 
 #[tokio::test]

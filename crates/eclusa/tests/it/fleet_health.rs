@@ -69,7 +69,7 @@ async fn while_redis_hangs_nobody_waits_for_it_longer_than_once() {
     let first = program.post("/v1/lanes/work/jobs", &job).await;
     assert_eq!(first.status, 503);
     let said = first.json();
-    assert!(said["detail"].as_str().unwrap().contains("It may be stored"), "{said}");
+    assert!(said["detail"].as_str().unwrap().contains("It may have been stored"), "{said}");
     let id = said["jobId"].as_str().unwrap().to_owned();
 
     let later = program.post("/v1/lanes/work/jobs", &job).await;

@@ -64,7 +64,7 @@ async fn who_brings_a_job_waits_for_a_busy_store_no_longer_than_the_config_allow
     let problem = late.json();
     assert_eq!((late.status, &problem["type"]), (503, &json!("urn:eclusa:problem:store-unavailable")));
     let detail = problem["detail"].as_str().unwrap();
-    assert!(detail.contains("`server.max_wait`") && detail.contains("It may be stored"), "{detail}");
+    assert!(detail.contains("`server.max_wait`") && detail.contains("It may have been stored"), "{detail}");
     assert_eq!(late.header("retry-after"), "5");
 
     program.until("/readyz", |answer| answer.status == 200).await;

@@ -90,8 +90,8 @@ async fn missing_params_are_reported_at_intake_for_every_provider_of_the_chain()
     assert_eq!(
         refused(json!({ "params": { "modelId": "flux-pro", "input": { "prompt": "x" } } })).await,
         [
-            "params./input/seed: is missing, and upstream `fal` needs it",
-            "id: is missing, and upstream `fal` needs it"
+            "params./input/seed: is missing, but upstream `fal` needs it",
+            "id: is missing, but upstream `fal` needs it"
         ]
     );
     assert_eq!(

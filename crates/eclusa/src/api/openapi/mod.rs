@@ -12,13 +12,14 @@ use self::operations::{OPERATIONS, Operation, PROXY};
 use super::problem::Kind;
 
 /// Tags of the calls, with descriptions.
-const TAGS: [(&str, &str); 12] = [
+const TAGS: [(&str, &str); 13] = [
     ("proxy", "Requests forwarded to upstreams."),
     ("jobs", "Jobs: enqueue, follow, cancel."),
     ("lanes", "Queues and their tenants."),
     ("upstreams", "Third-party APIs and the state of their gates."),
     ("breakers", "Circuit breakers, shared with workers that make their own calls."),
     ("limits", "Permits for workers that make their own calls."),
+    ("session", "Signing in to the dashboard."),
     ("policies", "Token buckets by scope."),
     ("dead-letters", "Jobs that failed permanently."),
     ("webhooks", "Upstreams report how jobs ended."),

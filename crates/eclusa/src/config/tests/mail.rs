@@ -88,11 +88,11 @@ fn a_lane_sends_mail_or_requests() {
     assert_eq!(lane("chain = ['m']"), "");
     assert_eq!(
         lane("chain = ['m', 'h']"),
-        "2:15 `lanes.l.chain` mixes mail and HTTP: `h` is HTTP, those before it are mail"
+        "2:15 `lanes.l.chain` mixes mail and HTTP: `h` is HTTP, the upstreams before it are mail"
     );
     assert_eq!(
         lane("chain = ['h']\nchain_by = 'params:/x'\nchains = { a = ['m'] }"),
-        "4:17 `lanes.l.chains.a` mixes mail and HTTP: `m` is mail, those before it are HTTP"
+        "4:17 `lanes.l.chains.a` mixes mail and HTTP: `m` is mail, the upstreams before it are HTTP"
     );
     assert_eq!(
         lane("mode = 'direct'\nchain = ['m']"),

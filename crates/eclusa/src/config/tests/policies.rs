@@ -97,7 +97,7 @@ capacity = 10000
 refill = "10000/min"
 cost = { from = "body:/usage/total_tokens", "429" = 0, default = 1 }
 hold = "body:/max_tokens"
-match = [{ query = { role = true } }, { query = { role = false }, headers = { X-ValueKind = '^a' } }]
+match = [{ query = { role = true } }, { query = { role = false }, headers = { X-Kind = '^a' } }]
 "#,
         &[],
     );

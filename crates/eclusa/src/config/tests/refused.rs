@@ -79,7 +79,7 @@ fn errors_in_auth_keys() {
             (&key(""), "1:1 `auth.keys.key` is missing"),
             (
                 &key("key = '${KEY}'\nkey_file = 'x'"),
-                "5:1 `auth.keys.key_file` stands beside `key`\n\
+                "5:1 `auth.keys.key_file` cannot be used with `key`\n\
             5:12 `auth.keys.key_file` names a file that cannot be read: No such file or directory (os error 2)",
             ),
             (&key("key = '${KEY} ${KEY}'"), "4:7 `auth.keys.key` cannot be sent in a header (set by `KEY`)"),
@@ -158,7 +158,7 @@ fn errors_in_lanes() {
     let every = "mode = 'direct'\ncapacity = 1\nmax_bytes = 1\nttl = '1s'\ntypes = {}\nretry = {}\nfairness = false\n\
                  dead_letters = false\nkeep = {}\ncache = { key = 'x', ttl = '1s' }";
     assert_eq!(of_lane(every).len(), 9);
-    assert!(of_lane(every).iter().all(|problem| problem.contains("has no meaning in a direct lane")));
+    assert!(of_lane(every).iter().all(|problem| problem.contains("does not apply to a direct lane")));
 }
 
 #[test]
@@ -281,7 +281,7 @@ fn errors_in_upstream_keys() {
         ),
         (
             "[{ name = 'a', key = 'x', key_file = 'y' }]",
-            "4:34 `upstreams.u.keys.key_file` stands beside `key`\n4:45 `upstreams.u.keys.key_file` names a file that cannot be read: No such file or directory (os error 2)",
+            "4:34 `upstreams.u.keys.key_file` cannot be used with `key`\n4:45 `upstreams.u.keys.key_file` names a file that cannot be read: No such file or directory (os error 2)",
         ),
         (
             "[{ name = 'a', key = 'x' }, { name = 'a', key = 'y', rpm = 0 }]",

@@ -102,5 +102,5 @@ fn invalid_ses_keys_are_reported_with_their_location() {
     );
     let container = [("AWS_CONTAINER_CREDENTIALS_FULL_URI", "geheim")];
     let problem = problems("region = 'eu-west-1'", &container);
-    assert!(problem.ends_with("which is not an address") && !problem.contains("geheim"), "{problem}");
+    assert!(problem.ends_with("it is not a URL") && !problem.contains("geheim"), "{problem}");
 }

@@ -44,7 +44,7 @@ async fn a_job_that_does_not_end_is_let_go_and_runs_again() {
     let id = enqueue(&program, 1).await.remove(0);
     upstream.wait_for(1).await;
     program.signal("TERM");
-    program.logged("Letting go", &[]).await;
+    program.logged("Releasing jobs that are still running", &[]).await;
     let (status, dir) = program.over().await;
     assert_eq!(status.code(), Some(0));
 

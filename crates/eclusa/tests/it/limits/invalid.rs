@@ -62,7 +62,7 @@ async fn a_settlement_that_cannot_be_understood_is_refused_and_the_lease_stays()
         (json!({ "status": 429, "retryAfter": "soon" }), "retryAfter"),
         (json!({ "status": 429, "retryAfter": "1\n2" }), "retryAfter"),
         (json!({ "status": 429, "retryAfter": 120 }), "retryAfter: must be text"),
-        (json!({ "status": "timeout", "retryAfter": "120" }), "there was none"),
+        (json!({ "status": "timeout", "retryAfter": "120" }), "is not allowed without a response"),
     ] {
         assert_problem(&settle(&program, &held, &body).await, 422, "invalid", detail);
     }

@@ -21,7 +21,7 @@ async fn a_server_that_stops_and_starts_costs_no_job_and_needs_no_restart() {
     let refused = program.post("/v1/lanes/work/jobs", &json!({ "request": { "path": "/unknown" } })).await;
     assert_eq!(refused.status, 503, "{}", refused.text());
     assert!(!refused.header("retry-after").is_empty());
-    assert!(refused.text().contains("was not confirmed"), "it may be stored: {}", refused.text());
+    assert!(refused.text().contains("Not confirmed"), "it may be stored: {}", refused.text());
     let refused = program.post("/v1/lanes/work/jobs", &json!({ "request": { "path": "/never" } })).await;
     assert_eq!(refused.status, 503, "{}", refused.text());
     assert_eq!((program.get("/readyz").await.status, program.get("/livez").await.status), (503, 200));

@@ -68,7 +68,7 @@ async fn an_unknown_eclusa_header_is_refused_with_a_suggestion() {
     let batch = format!("[{body}]");
     let answer = program.send("POST", "/v1/lanes/other/jobs/batch", &[("eclusa-tenant", "a")], &batch).await;
     let problem = assert_problem(&answer, 422, "invalid");
-    assert!(problem["detail"].as_str().unwrap().contains("write it into each job"), "{problem}");
+    assert!(problem["detail"].as_str().unwrap().contains("set it in each job"), "{problem}");
     assert!(upstream.requests().is_empty());
 }
 

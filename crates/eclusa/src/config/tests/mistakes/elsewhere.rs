@@ -13,7 +13,7 @@ error: `upstreams.bureau.url` needs the environment variable `UPSTREAM_URL`, whi
 26 | url = "${UPSTREAM_URL:?set the bureau's address}"
    |        ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
    |
-   = help: set `UPSTREAM_URL` before you start eclusa
+   = help: set `UPSTREAM_URL` before starting eclusa
 "#,
     );
 }

@@ -197,7 +197,7 @@ error: `upstreams.dict.policies.class` is not one of the classes (set by `SECRET
   |
   = help: `classes` has `A`
 
-error: `upstreams.dict.policies.hold` is more than the capacity of class `A`, so that it could never be taken
+error: `upstreams.dict.policies.hold` is more than the capacity of class `A`, so no call could ever be admitted
   --> eclusa.toml:12:8
    |
 12 | hold = "worst"
