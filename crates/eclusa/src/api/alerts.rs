@@ -47,7 +47,7 @@ pub(super) async fn list(
     Ok(Json(AlertList { alerts: shown(&view.firing), recent: shown(&view.recent) }))
 }
 
-fn may_see(caller: &Caller, config: &Config, key: &AlertKey) -> bool {
+pub(super) fn may_see(caller: &Caller, config: &Config, key: &AlertKey) -> bool {
     let tenant = match &key.tenant {
         Some(tenant) => caller.may_act_for(tenant),
         None => caller.may_act_for_all_tenants(),

@@ -33,6 +33,7 @@ mod refusal;
 mod search;
 mod session;
 mod state;
+mod status;
 mod submit;
 mod upstreams;
 mod wait;
@@ -105,6 +106,7 @@ fn calls() -> OpenApiRouter<Api> {
         .routes(routes!(dead_letters::show_all))
         .routes(routes!(alerts::list))
         .routes(routes!(health::health))
+        .routes(routes!(status::status))
         .routes(routes!(health::metrics))
 }
 

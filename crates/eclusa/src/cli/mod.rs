@@ -27,6 +27,7 @@ mod replay_all;
 mod schema;
 mod send;
 mod serve;
+mod status;
 mod upstreams;
 mod watch;
 mod why;
@@ -144,6 +145,8 @@ enum Command {
     Policies(policies::PoliciesCommand),
     /// List firing and recently resolved alerts
     Alerts,
+    /// Print the state of the system in a sentence, and what needs attention
+    Status,
     /// List, replay, export and purge dead letters
     #[command(subcommand)]
     Dlq(dlq::DlqCommand),
@@ -177,6 +180,7 @@ fn run(arguments: Arguments) -> Result<(), Exit> {
         Command::Breakers(args) => breakers::run(&args, &connect()?, output),
         Command::Policies(args) => policies::run(&args, &connect()?, output),
         Command::Alerts => alerts::run(&connect()?, output),
+        Command::Status => status::run(&connect()?, output),
         Command::Dlq(args) => dlq::run(&args, &connect()?, output),
     }
 }

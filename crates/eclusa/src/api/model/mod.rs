@@ -6,6 +6,7 @@ mod dead_letter;
 mod job;
 mod lane;
 mod shown;
+mod status;
 mod upstream;
 pub(crate) mod vocabulary;
 mod why;

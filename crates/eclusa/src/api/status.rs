@@ -1,0 +1,348 @@
+//! `/v1/status`: the state of everything in a sentence.
+//!
+//! The worst thing gives the sentence: a store that does not answer, then a lane without rules, then the lane with the most
+//! jobs held by a gate, then a paused lane. Otherwise everything flows.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{FromRequestParts, State};
+use eclusa_core::gate::{BreakerState, Reason};
+use eclusa_core::{Alert, AlertRule, Clock, LaneHold, LaneView, Span, Store, StoreError, Time, UpstreamView};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::alerts::may_see;
+use super::auth::{Caller, Right};
+use super::extract::NoQuery;
+use super::model::{self, Need, Remark, ServiceStatus, iso};
+use super::problem::Problem;
+use super::state::Api;
+use super::submit::unavailable;
+use crate::peers::{OwnerSeen, Peer, Peers};
+use crate::rules::CurrentRules;
+use crate::store::{Ack, AnyStore};
+use crate::telemetry::{Metrics, Rates};
+use crate::words::counted;
+
+/// A hold that ends within this time counts as flowing.
+const BRIEF: Span = Span::from_secs(1);
+
+/// What the status is made of.
+#[derive(FromRequestParts)]
+#[from_request(state(Api))]
+pub(super) struct StatusParts {
+    #[from_request(via(State))]
+    store: Arc<AnyStore>,
+    #[from_request(via(State))]
+    rules: Arc<CurrentRules>,
+    #[from_request(via(State))]
+    peers: Arc<Peers>,
+    #[from_request(via(State))]
+    rates: Arc<Rates>,
+    #[from_request(via(State))]
+    metrics: Arc<Metrics>,
+    #[from_request(via(State))]
+    clock: Arc<dyn Clock>,
+}
+
+/// How things are, in a sentence
+///
+/// `code` and `args` are for translation; `text` is the sentence in English. `needs` lists what a person should look at.
+#[utoipa::path(get, path = "/v1/status", tag = "health", responses((status = 200, body = ServiceStatus)))]
+pub(super) async fn status(
+    parts: StatusParts,
+    caller: Caller,
+    _: NoQuery,
+) -> Result<Json<ServiceStatus>, Problem> {
+    caller.may(Right::SeeAll)?;
+    match parts.read(&caller).await {
+        Ok(status) => Ok(Json(status)),
+        Err(error) if error.is_transient() => Ok(Json(store_lost())),
+        Err(error) => Err(unavailable(&error)),
+    }
+}
+
+impl StatusParts {
+    async fn read(&self, caller: &Caller) -> Result<ServiceStatus, StoreError> {
+        let rules = self.rules.get();
+        let (mut lanes, mut upstreams) = (self.store.lanes().await?, self.store.upstreams().await?);
+        let mut alerts = self.store.alerts().await?.firing;
+        lanes.retain(|lane| caller.may_use(&lane.name).is_ok());
+        upstreams.retain(|upstream| caller.may_reach(&rules.config, upstream.name.as_str()).is_ok());
+        alerts.retain(|alert| may_see(caller, &rules.config, &alert.condition.key));
+        let (now, answers) = (Instant::now(), &self.metrics.answers);
+        let rates = lanes.iter().map(|lane| self.rates.of(lane, answers, now));
+        let per_second = rates.map(|rates| rates.completed + rates.answered).sum();
+        let answered = lanes.iter().any(|lane| answers.total(&lane.name) > 0);
+        let owner = self.peers.owner();
+        let seen = Seen {
+            lanes: &lanes,
+            upstreams: &upstreams,
+            alerts: &alerts,
+            peers: &self.peers.instances(),
+            owner: owner.as_ref(),
+            ack: rules.config.store.ack,
+            per_second,
+            answered,
+            now: self.clock.now(),
+        };
+        Ok(seen.status())
+    }
+}
+
+/// What is known of everything.
+pub(super) struct Seen<'a> {
+    pub(super) lanes: &'a [LaneView],
+    pub(super) upstreams: &'a [UpstreamView],
+    /// Those that are firing.
+    pub(super) alerts: &'a [Alert],
+    pub(super) peers: &'a [Peer],
+    pub(super) owner: Option<&'a OwnerSeen>,
+    pub(super) ack: Ack,
+    /// Jobs completed and requests answered per second, over about the last minute.
+    pub(super) per_second: f64,
+    /// Whether this process answered a request directly.
+    pub(super) answered: bool,
+    pub(super) now: Time,
+}
+
+/// The status while the store does not answer.
+pub(super) fn store_lost() -> ServiceStatus {
+    let text = "The store does not answer: no jobs are accepted; direct lanes run on this process's share of the limits.";
+    ServiceStatus { remark: remark("store_lost", json!({}), text), also: Vec::new(), needs: Vec::new() }
+}
+
+impl Seen<'_> {
+    pub(super) fn status(&self) -> ServiceStatus {
+        let stuck: Vec<&LaneView> = self.lanes.iter().filter(|lane| self.is_stuck(lane)).collect();
+        let worst = stuck.iter().max_by_key(|lane| (is_gone(lane), !lane.paused, waiting(lane)));
+        let remark = match worst {
+            Some(lane) => self.stuck(lane),
+            None => self.flowing(),
+        };
+        let rest = (stuck.len() == 1 && self.lanes.len() > 1)
+            .then(|| self::remark("rest_flows", json!({}), "Everything else flows."));
+        ServiceStatus { remark, also: rest.into_iter().chain(self.fleet()).collect(), needs: self.needs() }
+    }
+
+    fn is_stuck(&self, lane: &LaneView) -> bool {
+        let brief = |hold: &LaneHold| hold.until.is_some_and(|until| until <= self.now + BRIEF);
+        let held = lane.held.as_ref().is_some_and(|hold| stops(hold.reason) && !brief(hold));
+        waiting(lane) > 0 && (lane.paused || held)
+    }
+
+    fn flowing(&self) -> Remark {
+        if !self.answered && self.lanes.iter().all(|lane| lane.totals.accepted == 0) {
+            return remark("fresh", json!({}), "No job has been sent yet.");
+        }
+        let per_second = (self.per_second * 10.0).round() / 10.0;
+        remark("flows", json!({ "perSecond": per_second }), "Everything flows.")
+    }
+
+    fn stuck(&self, lane: &LaneView) -> Remark {
+        let (name, count) = (&lane.name, waiting(lane));
+        let waiting = if count == 1 { "1 job waits".to_owned() } else { format!("{count} jobs wait") };
+        let args = json!({ "lane": name.as_str(), "waiting": count });
+        let Some(hold) = lane.held.as_ref().filter(|_| !lane.paused || is_gone(lane)) else {
+            return remark("paused", args, &format!("Lane `{name}` is paused: {waiting}."));
+        };
+        if hold.reason == Reason::RulesGone {
+            let text = format!("No running process has rules for lane `{name}`: {waiting}.");
+            return remark("rules_gone", args, &text);
+        }
+        let limit = self.limit(lane, hold);
+        let upstream = hold.upstream.as_ref().map(ToString::to_string);
+        let cause = cause(hold, upstream.as_deref(), limit);
+        let last = lane.last_start.and_then(clock_time);
+        let last = last.map_or(String::new(), |time| match count {
+            1 => format!(", it starts at {time}"),
+            _ => format!(", the last starts at {time}"),
+        });
+        let mut args = args;
+        let more = [
+            ("reason", Some(hold.reason.as_str().into())),
+            ("upstream", upstream.map(Value::from)),
+            ("limit", limit.map(Value::from)),
+            ("opensAt", hold.until.and_then(iso).map(Value::from)),
+            ("lastStart", lane.last_start.and_then(iso).map(Value::from)),
+        ];
+        for (key, value) in more.into_iter().filter_map(|(key, value)| Some((key, value?))) {
+            args[key] = value;
+        }
+        remark("held", args, &format!("{cause}: {waiting}{last}."))
+    }
+
+    /// The limit of the gate that holds a lane.
+    fn limit(&self, lane: &LaneView, hold: &LaneHold) -> Option<i64> {
+        let upstream = self.upstreams.iter().find(|upstream| Some(&upstream.name) == hold.upstream.as_ref());
+        let gates = upstream.map_or(&lane.gates, |upstream| &upstream.gates);
+        let gate = gates.iter().find(|gate| gate.reason == hold.reason)?;
+        gate.limit.map(|limit| counted(gate, limit))
+    }
+
+    fn fleet(&self) -> Option<Remark> {
+        let owner = self.owner?;
+        let processes = self.peers.len();
+        let (accepted, ack) = match self.ack {
+            Ack::Fsync => ("on disk", "fsync"),
+            Ack::Write => ("written to the journal", "write"),
+            Ack::Replicate => ("on a replica too", "replicate"),
+        };
+        let noun = if processes == 1 { "process" } else { "processes" };
+        let args =
+            json!({ "processes": processes, "owner": owner.id, "since": iso(owner.since), "ack": ack });
+        let text = format!("{processes} {noun}; accepted means {accepted}.");
+        Some(remark("fleet", args, &text))
+    }
+
+    fn needs(&self) -> Vec<Need> {
+        let alerts = self.alerts.iter().map(alert);
+        let mut needs: Vec<Need> = alerts.collect();
+        needs.extend(
+            self.upstreams.iter().filter(|view| view.name.key().is_none()).filter_map(|view| self.hot(view)),
+        );
+        needs.extend(self.lanes.iter().filter(|lane| !self.has_alert(lane)).filter_map(dead_letters));
+        needs.extend(self.lanes.iter().filter(|lane| lane.paused).map(paused));
+        needs.extend(self.peers.iter().filter(|peer| peer.differs > 0).map(differs));
+        needs.sort_by_key(|need| need.severity != CRITICAL);
+        needs
+    }
+
+    /// An upstream that is not called because of its errors.
+    fn hot(&self, view: &UpstreamView) -> Option<Need> {
+        let name = view.name.as_str();
+        let link = Some(format!("#/upstreams/{name}"));
+        let alerted = |alert: &Alert| {
+            alert.condition.key.rule == AlertRule::BreakerOpen
+                && alert.condition.key.upstream.as_ref() == Some(&view.name)
+        };
+        if view.breaker.as_ref().is_some_and(|breaker| breaker.state == BreakerState::Open) {
+            let until = view.degraded_until;
+            let at = until.and_then(clock_time).map_or(String::new(), |time| format!(" until {time}"));
+            let text = format!("The breaker of `{name}` is open{at}.");
+            let remark =
+                remark("breaker_open", json!({ "upstream": name, "until": until.and_then(iso) }), &text);
+            return (!self.alerts.iter().any(alerted)).then(|| warning(remark, link));
+        }
+        let gate =
+            view.gates.iter().find(|gate| gate.reason == Reason::Cooldown && gate.denies_until.is_some())?;
+        let at =
+            gate.denies_until.and_then(clock_time).map_or(String::new(), |time| format!(" until {time}"));
+        let errors = if gate.level == 1 { "1 error".to_owned() } else { format!("{} errors", gate.level) };
+        let args =
+            json!({ "upstream": name, "errors": gate.level, "until": gate.denies_until.and_then(iso) });
+        Some(warning(remark("upstream_hot", args, &format!("`{name}` cools down{at} after {errors}.")), link))
+    }
+
+    fn has_alert(&self, lane: &LaneView) -> bool {
+        self.alerts.iter().any(|alert| {
+            alert.condition.key.rule == AlertRule::DeadLetters
+                && alert.condition.key.lane.as_ref() == Some(&lane.name)
+        })
+    }
+}
+
+const WARNING: &str = "warning";
+const CRITICAL: &str = "critical";
+
+fn remark(code: &str, args: Value, text: &str) -> Remark {
+    Remark { code: code.into(), args, text: text.into() }
+}
+
+fn warning(remark: Remark, link: Option<String>) -> Need {
+    Need { remark, severity: WARNING.into(), since: None, link }
+}
+
+fn alert(alert: &Alert) -> Need {
+    let alert = model::Alert::from(alert);
+    let args = json!({
+        "name": alert.name, "lane": alert.lane, "upstream": alert.upstream, "policy": alert.policy,
+        "tenant": alert.tenant, "value": alert.value, "threshold": alert.threshold,
+    });
+    let remark = remark("alert", args, &alert.text);
+    Need { remark, severity: alert.severity, since: alert.since, link: Some("#/alerts".into()) }
+}
+
+fn dead_letters(lane: &LaneView) -> Option<Need> {
+    let (name, count) = (lane.name.as_str(), lane.dead_letters);
+    let noun = if count == 1 { "dead letter" } else { "dead letters" };
+    let remark = remark(
+        "dead_letters",
+        json!({ "lane": name, "count": count }),
+        &format!("{count} {noun} in lane `{name}`."),
+    );
+    let since = lane.oldest_dead_letter.and_then(iso);
+    let need = Need { since, ..warning(remark, Some(format!("#/dead-letters?lane={name}"))) };
+    (count > 0).then_some(need)
+}
+
+fn paused(lane: &LaneView) -> Need {
+    let name = lane.name.as_str();
+    let args = json!({ "lane": name, "waiting": waiting(lane) });
+    warning(remark("paused", args, &format!("Lane `{name}` is paused.")), Some(format!("#/lanes/{name}")))
+}
+
+fn differs(peer: &Peer) -> Need {
+    let (id, count) = (&peer.id, peer.differs);
+    let text = format!("Process {id} has other rules than those in force for {count} lanes or upstreams.");
+    warning(remark("differs", json!({ "process": id, "count": count }), &text), Some("#/fleet".into()))
+}
+
+fn waiting(lane: &LaneView) -> u64 {
+    lane.queued.iter().sum::<u64>() + lane.pending
+}
+
+fn is_gone(lane: &LaneView) -> bool {
+    lane.held.as_ref().is_some_and(|hold| hold.reason == Reason::RulesGone)
+}
+
+/// Whether jobs that wait for this reason are held up, as opposed to waiting their turn.
+const fn stops(reason: Reason) -> bool {
+    match reason {
+        Reason::Pace
+        | Reason::RateLimit
+        | Reason::Window
+        | Reason::Concurrency
+        | Reason::Cooldown
+        | Reason::CircuitOpen
+        | Reason::UpstreamRetryAfter
+        | Reason::RulesGone
+        | Reason::StoreUnavailable => true,
+        Reason::Paused
+        | Reason::Scheduled
+        | Reason::RetryBackoff
+        | Reason::Behind
+        | Reason::Coalesced
+        | Reason::AwaitingWebhook
+        | Reason::NoWorker => false,
+    }
+}
+
+/// Why a lane is held, as the first half of a sentence.
+fn cause(hold: &LaneHold, upstream: Option<&str>, limit: Option<i64>) -> String {
+    let at = upstream.map_or_else(|| "The lane".to_owned(), |upstream| format!("`{upstream}`"));
+    let of = upstream.map_or_else(|| "the lane".to_owned(), |upstream| format!("`{upstream}`"));
+    let until = hold.until.and_then(clock_time).map_or(String::new(), |time| format!(" until {time}"));
+    match (hold.reason, limit) {
+        (Reason::Window, Some(limit)) => format!("{at} has had its {limit} requests of this minute"),
+        (Reason::Window, None) => format!("{at} has had its requests of this minute"),
+        (Reason::Concurrency, Some(limit)) => format!("All {limit} slots of {of} are in use"),
+        (Reason::Concurrency, None) => format!("All slots of {of} are in use"),
+        (Reason::RateLimit, _) => format!("The token bucket of {of} is empty"),
+        (Reason::Pace, _) => format!("{at} is paced"),
+        (Reason::Cooldown, _) => format!("{at} cools down after errors{until}"),
+        (Reason::CircuitOpen, _) => format!("The breaker of {of} is open{until}"),
+        (Reason::UpstreamRetryAfter, _) => format!("{at} asked to be called later{until}"),
+        (reason, _) => format!("{at} is held ({})", reason.as_str()),
+    }
+}
+
+/// The time of day, in UTC.
+fn clock_time(time: Time) -> Option<String> {
+    let text = iso(time)?;
+    Some(format!("{} UTC", text.get(11..19)?))
+}
+
+#[cfg(test)]
+mod tests;
