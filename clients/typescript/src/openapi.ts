@@ -789,6 +789,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/status": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * How things are, in a sentence
+         * @description `code` and `args` are for translation; `text` is the sentence in English. `needs` lists what a person should look at.
+         */
+        get: operations["getStatus"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/upstreams": {
         parameters: {
             query?: never;
@@ -1466,7 +1486,7 @@ export interface components {
             /** @description Parameters as an object, or the whole query string. */
             query?: unknown;
         };
-        /** @description A process that shares the store. */
+        /** @description A process. */
         Instance: {
             /** @description The first 20 of them. */
             differing: string[];
@@ -1474,16 +1494,13 @@ export interface components {
             differs: number;
             /** @description Its id. */
             id: string;
-            /** @description Whether it is stopping and still serves requests. */
+            /** @description Whether it was asked to stop and still serves requests. */
             leaving: boolean;
             /** @description Whether it decides. */
             owner: boolean;
             /** @description What it does: `all`, `api`, `worker`, or `library` for a program with limits of its own. */
             role: string;
-            /**
-             * @description A version of its rules: equal for processes with the same rules. Absent where only one process can use the
-             *     store.
-             */
+            /** @description Processes with the same word here go by the same rules; absent where only one can use the store. */
             rules?: string;
             /** @description Whether it is the process that answers. */
             self: boolean;
@@ -1957,24 +1974,36 @@ export interface components {
             /** @description The file name. */
             filename?: string;
         };
+        /** @description Something that a person should look at. */
+        Need: components["schemas"]["Remark"] & {
+            /** @description The page of the dashboard that shows it. */
+            link?: string;
+            /** @description How serious it is. */
+            severity: components["schemas"]["Severity"];
+            /**
+             * Format: date-time
+             * @description Since when, if known.
+             */
+            since?: string;
+        };
         /** @description One address, or a list of them. */
         OneOrMany: string | string[] | unknown;
         /** @description The response for one policy. */
         OneOrPage: components["schemas"]["BucketState"] | components["schemas"]["PolicyList"];
         /** @description The response to a credit request. */
         OneOrSeveral: components["schemas"]["CreditAnswer"] | components["schemas"]["CreditAnswers"];
-        /** @description The process that owns the store. */
+        /** @description The process that decides. */
         Owner: {
             /**
              * Format: int64
-             * @description Increases with each change of owner.
+             * @description Rises with each change of owner.
              */
             epoch: number;
-            /** @description Its id, as in `instances`. */
+            /** @description Its id, one of those in `instances`. */
             id: string;
             /**
              * Format: date-time
-             * @description When the responding process first saw this owner.
+             * @description When the process that answers first saw it own.
              */
             since?: string | null;
         };
@@ -2095,6 +2124,36 @@ export interface components {
          * @enum {string}
          */
         ReplayStatus: "counting" | "running" | "done" | "stopped";
+        /**
+         * @description The state of everything in a sentence, and what needs attention.
+         * @example {
+         *       "also": [
+         *         {
+         *           "args": {},
+         *           "code": "rest_flows",
+         *           "text": "Everything else flows."
+         *         }
+         *       ],
+         *       "args": {
+         *         "lane": "score",
+         *         "lastStart": "2026-11-16T14:03:24.000Z",
+         *         "limit": 60,
+         *         "opensAt": "2026-11-16T14:03:02.000Z",
+         *         "reason": "window",
+         *         "upstream": "bureau",
+         *         "waiting": 22
+         *       },
+         *       "code": "held",
+         *       "needs": [],
+         *       "text": "`bureau` has had its 60 requests of this minute: 22 jobs wait, the last starts at 14:03:24 UTC."
+         *     }
+         */
+        ServiceStatus: components["schemas"]["Remark"] & {
+            /** @description What else can be said. */
+            also: components["schemas"]["Remark"][];
+            /** @description What a person should look at, most serious first. */
+            needs: components["schemas"]["Need"][];
+        };
         /** @description Who is signed in, and what they may do. */
         Session: {
             /**
@@ -2184,10 +2243,10 @@ export interface components {
             kind: string;
             /**
              * Format: int64
-             * @description How often Redis was found to have lost data that it had acknowledged to this process.
+             * @description How often Redis was found to have lost what this process had acknowledged.
              */
             losses: number;
-            /** @description `ok`, or `lost` while it does not answer. Breakers and limits are then local to this process. */
+            /** @description `ok`, or `lost` while it does not answer: breakers and limits are then those of this process alone. */
             status: string;
             /** @description Its address, without user and password. */
             url: string;
@@ -4622,6 +4681,29 @@ export interface operations {
                 content?: never;
             };
             403: components["responses"]["ForeignSite"];
+            503: components["responses"]["StoreUnavailable"];
+        };
+    };
+    getStatus: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description How things are, in a sentence */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ServiceStatus"];
+                };
+            };
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
             503: components["responses"]["StoreUnavailable"];
         };
     };

@@ -65,7 +65,7 @@ async fn a_server_that_is_a_replica_for_a_while_takes_nothing_in_meanwhile() {
     redis.command(&["REPLICAOF", "127.0.0.1", "9"]);
     let refused = program.post("/v1/lanes/work/jobs", &json!({ "request": { "path": "/unknown" } })).await;
     assert_eq!(refused.status, 503, "{}", refused.text());
-    for words in ["was not confirmed", "read only replica"] {
+    for words in ["Not confirmed", "read only replica"] {
         assert!(refused.text().contains(words), "{}", refused.text());
     }
     redis.command(&["REPLICAOF", "NO", "ONE"]);
