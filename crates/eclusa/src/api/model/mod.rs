@@ -19,6 +19,7 @@ pub(crate) use lane::LaneFacts;
 pub use lane::{Lane, LaneHold, LaneTotals, Levels, TenantFairnessMetrics};
 pub use shown::ShownRequest;
 pub(crate) use shown::{MASK, Shown, shown, unmasked};
+pub use status::{Need, Remark, ServiceStatus};
 pub use upstream::{Breaker, Latency, Pace, Upstream, UpstreamFailure, UpstreamKey};
 pub(crate) use upstream::{breaker, upstreams};
 pub use why::{Gate, WhyAnswer};
