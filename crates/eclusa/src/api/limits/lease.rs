@@ -3,7 +3,8 @@
 use std::fmt;
 
 use axum::Json;
-use eclusa_core::{LeaseId, Name, Settled, Span, Store, Time, Usage};
+use eclusa_core::gate::CallResult;
+use eclusa_core::{LeaseId, Name, Report, Settled, Span, Store, Time, Usage};
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, HeaderValue};
 use serde::{Deserialize, Serialize};
@@ -146,6 +147,13 @@ fn retry_after(text: &str, status: u16, now: Time) -> Result<Option<Span>, Fault
     hints.retry_after.ok_or_else(wrong).map(|_| hints.close_for(status))
 }
 
+/// The report of a caller that may not change the gates of the upstream, because others share them: it settles what the
+/// lease holds, and says nothing about the upstream.
+fn only_holds(report: Report) -> Report {
+    let result = if report.result.is_unsent() { CallResult::NotSent } else { CallResult::Unknown };
+    Report { result, retry_after: None, ..report }
+}
+
 /// A lease was settled.
 #[derive(Debug, Serialize, ToSchema)]
 pub(in crate::api) struct LeaseSettled {
@@ -155,7 +163,8 @@ pub(in crate::api) struct LeaseSettled {
 
 /// Settle a lease: report the result of its call
 ///
-/// The gates count it like every other call.
+/// The gates count it like every other call. With a key bound to tenants, or to lanes where other lanes use the upstream too,
+/// it only settles what the lease holds: breaker, cooldown, pace and `Retry-After` are shared with others.
 #[utoipa::path(post, path = "/v1/limits/leases/{leaseId}/settle", tag = "limits", request_body = SettleRequest,
     params(("leaseId" = String, Path, description = "The lease")), responses((status = 200, body = LeaseSettled)))]
 pub(in crate::api) async fn settle(
@@ -168,12 +177,17 @@ pub(in crate::api) async fn settle(
     let ForeignLease { upstream, id } = ForeignLease::find(&limits.rules, &caller, &lease)?;
     let told: SettleRequest = body.object()?;
     let called = told.called(limits.clock.now()).map_err(|faults| Problem::invalid(&faults).in_body())?;
-    let judged = limits.rules.get().judge(&upstream, &called);
+    let rules = limits.rules.get();
+    let mut judged = rules.judge(&upstream, &called);
+    if caller.may_change_breaker(&rules.config, upstream.as_str()).is_err() {
+        judged.report = only_holds(judged.report);
+    }
+    let closed = judged.report.retry_after.is_some();
     let (decider, metrics) = (limits.decider.clone(), limits.metrics.clone());
     let settling = async move {
         let settled = decider.try_end_call(&upstream, id, judged.report).await? == Some(Settled::Released);
         if settled {
-            metrics.count_call(&upstream, &judged.judgement, called.close.is_some());
+            metrics.count_call(&upstream, &judged.judgement, closed);
         }
         Ok(settled)
     };

@@ -127,3 +127,56 @@ async fn a_role_may_do_its_own_and_no_more() {
         assert_eq!(send(name, &format!("{far}/settle"), "{\"status\":200}").await.status, status, "{name}");
     }
 }
+
+/// A breaker is shared by all lanes and tenants of its upstream. A key bound to some of them settles its own leases, but what
+/// it reports opens and closes nothing for the others.
+#[tokio::test]
+async fn a_settle_by_a_bounded_key_changes_no_shared_gate() {
+    let key = |name: &str, more: &str| {
+        format!(
+            "[[auth.keys]]\nname = \"{name}\"\nrole = \"operator\"\nkey = \"{name}-0123456789abcdef\"\n{more}\n"
+        )
+    };
+    let config = key("free", "")
+        + &key("lane", "lanes = [\"work\"]")
+        + &key("tenant", "tenants = [\"acme\"]")
+        + "[lanes.work]\nchain = [\"shared\", \"own\"]\n[lanes.other]\nchain = [\"shared\"]\n\
+           [upstreams.shared]\nurl = \"http://127.0.0.1:9\"\nbreaker = { failures = 2 }\ncooldown = [\"1h\"]\nmax_concurrent = 1\n\
+           [upstreams.own]\nurl = \"http://127.0.0.1:9\"\nbreaker = { failures = 2 }\n";
+    let program = Program::start(&config, &[]).await;
+    let send = async |name: &str, path: &str, body: &Value| {
+        let bearer = format!("Bearer {name}-0123456789abcdef");
+        program.send("POST", path, &[("authorization", &bearer)], &body.to_string()).await
+    };
+    let call = async |name: &str, upstream: &str, end: Value| {
+        let granted = send(name, &format!("/v1/limits/{upstream}/acquire"), &json!({})).await;
+        assert_eq!(granted.status, 200, "{name} {upstream}: {}", granted.text());
+        let lease = granted.json()["leaseId"].as_str().unwrap().to_owned();
+        let settled = send(name, &format!("/v1/limits/leases/{lease}/settle"), &end).await;
+        assert_eq!((settled.status, settled.json()), (200, json!({ "settled": true })));
+    };
+    let failures = async |upstream: &str| {
+        let bearer = "Bearer free-0123456789abcdef";
+        let path = format!("/v1/breakers/{upstream}");
+        program.send("GET", &path, &[("authorization", bearer)], "").await.json()["failures"].clone()
+    };
+    let told = [json!(500), json!("timeout"), json!("connection_error"), json!("not_sent"), json!(429)];
+    for (name, status) in
+        ["lane", "tenant"].into_iter().flat_map(|name| told.iter().map(move |end| (name, end)))
+    {
+        call(name, "shared", json!({ "status": status })).await;
+        assert_eq!(failures("shared").await, 0, "{name} {status}");
+    }
+    // Nor does a `Retry-After` close the upstream for the others.
+    call("lane", "shared", json!({ "status": 429, "retryAfter": "600" })).await;
+    // One failure that counts also starts the cooldown, so that no more calls pass.
+    call("free", "shared", json!({ "status": 500 })).await;
+    assert_eq!(failures("shared").await, 1);
+    // What only the lanes of a key use is for the key to report on, unless it is for some tenants only.
+    call("lane", "own", json!({ "status": 500 })).await;
+    assert_eq!(failures("own").await, 1);
+    call("tenant", "own", json!({ "status": 200 })).await;
+    assert_eq!(failures("own").await, 1, "a success does not reset it");
+    call("lane", "own", json!({ "status": 200 })).await;
+    assert_eq!(failures("own").await, 0);
+}
