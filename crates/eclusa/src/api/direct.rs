@@ -20,7 +20,7 @@ use self::flow::{Call, Fault, streamed};
 use self::held::{Begun, HELD, Held, hold};
 use super::auth::{Caller, Right};
 use super::extract::unread;
-use super::headers::{idempotency_key, sendable, text};
+use super::headers::{idempotency_key, refuse_waiting, sendable, text};
 use super::problem::{Kind, Problem};
 use super::refusal::not_now;
 use super::state::Parts;
@@ -80,6 +80,7 @@ impl Asking<'_> {
         let tenant = text(&head.headers, "eclusa-tenant")?.map(ToOwned::to_owned);
         let tenant = tenant.as_deref().or(caller.own_tenant()).unwrap_or(DEFAULT_TENANT);
         caller.may_act_for(tenant)?;
+        refuse_waiting(&head.headers)?;
         if parts.life.stopping.is_cancelled() {
             return Err(Problem::new(Kind::Stopping, "The server is stopping").retry_after(5));
         }

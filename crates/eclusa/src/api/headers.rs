@@ -15,6 +15,8 @@ use crate::intake::Fault;
 
 /// Eclusa's own request headers.
 const OWN: [&str; 4] = ["eclusa-tenant", "eclusa-priority", "eclusa-type", "eclusa-ttl"];
+/// Those that only matter to a waiting job.
+const WAITING: [&str; 3] = ["eclusa-priority", "eclusa-type", "eclusa-ttl"];
 
 /// `Ok` if all `Eclusa-*` headers are known: a misspelled one would silently have no effect.
 pub(super) fn check_own(headers: &HeaderMap) -> Result<(), Problem> {
@@ -31,10 +33,19 @@ fn unknown_header(name: &HeaderName) -> Fault {
 /// `Ok` if there is no header that describes a single job: a batch has many.
 pub(super) fn refuse_own(headers: &HeaderMap) -> Result<(), Problem> {
     check_own(headers)?;
-    let given = OWN.iter().filter(|name| headers.contains_key(**name));
-    let faults: Vec<Fault> = given
-        .map(|name| Fault::new(format!("Header {name}"), "is not allowed with a batch: set it in each job"))
-        .collect();
+    refuse(headers, &OWN, "is not allowed with a batch: set it in each job")
+}
+
+/// `Ok` if there is no header that only matters to a waiting job, for a direct lane.
+pub(super) fn refuse_waiting(headers: &HeaderMap) -> Result<(), Problem> {
+    let problem =
+        "is not allowed in a direct lane, where nothing waits: remove it, or use a lane with `mode = \"queue\"`";
+    refuse(headers, &WAITING, problem)
+}
+
+fn refuse(headers: &HeaderMap, refused: &[&str], problem: &str) -> Result<(), Problem> {
+    let given = refused.iter().filter(|name| headers.contains_key(**name));
+    let faults: Vec<Fault> = given.map(|name| Fault::new(format!("Header {name}"), problem)).collect();
     if faults.is_empty() { Ok(()) } else { Err(Problem::invalid(&faults)) }
 }
 

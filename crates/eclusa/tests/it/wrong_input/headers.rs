@@ -128,3 +128,21 @@ async fn a_direct_lane_bounds_names_as_a_queue_does() {
     assert_eq!(program.send("GET", "/proxy/fast/a", &named, "").await.status, 200);
     assert_eq!(upstream.requests().len(), 1);
 }
+
+/// Nothing waits in a direct lane: what only a waiting job can have is refused there, not ignored.
+#[tokio::test]
+async fn a_direct_lane_refuses_headers_about_waiting() {
+    let (program, upstream) =
+        start(Answer::status(200), "[lanes.fast]\nmode = \"direct\"\nchain = [\"up\"]").await;
+    let given = [("eclusa-priority", "high"), ("eclusa-type", "update"), ("eclusa-ttl", "10s")];
+    for (name, value) in given {
+        let answer = program.send("GET", "/proxy/fast/a", &[(name, value)], "").await;
+        let problem = assert_problem(&answer, 422, "invalid");
+        let detail = problem["detail"].as_str().unwrap();
+        assert!(detail.contains(name) && detail.contains("remove it"), "{detail}");
+    }
+    let answer = program.send("GET", "/proxy/fast/a", &given, "").await;
+    assert_eq!(answer.json()["errors"].as_array().unwrap().len(), 3, "all at once");
+    assert!(upstream.requests().is_empty());
+    assert_eq!(program.send("GET", "/proxy/fast/a", &[("eclusa-tenant", "acme")], "").await.status, 200);
+}
