@@ -30,22 +30,29 @@ fn unknown_header(name: &HeaderName) -> Fault {
     Fault::new(format!("Header {name}"), format!("is unknown; {help}"))
 }
 
-/// `Ok` if there is no header that describes a single job: a batch has many.
+/// `Ok` if there is no header that describes or names a single job: a batch has many.
 pub(super) fn refuse_own(headers: &HeaderMap) -> Result<(), Problem> {
     check_own(headers)?;
-    refuse(headers, &OWN, "is not allowed with a batch: set it in each job")
+    let own = OWN.map(|name| (name, "is not allowed with a batch: set it in each job"));
+    let key = ("idempotency-key", "is not allowed with a batch: give each job an `id`");
+    refuse(headers, own.into_iter().chain([key]))
 }
 
 /// `Ok` if there is no header that only matters to a waiting job, for a direct lane.
 pub(super) fn refuse_waiting(headers: &HeaderMap) -> Result<(), Problem> {
     let problem =
         "is not allowed in a direct lane, where nothing waits: remove it, or use a lane with `mode = \"queue\"`";
-    refuse(headers, &WAITING, problem)
+    refuse(headers, WAITING.map(|name| (name, problem)))
 }
 
-fn refuse(headers: &HeaderMap, refused: &[&str], problem: &str) -> Result<(), Problem> {
-    let given = refused.iter().filter(|name| headers.contains_key(**name));
-    let faults: Vec<Fault> = given.map(|name| Fault::new(format!("Header {name}"), problem)).collect();
+/// `Ok` if none of these headers is there; each comes with what to do about it.
+fn refuse<'a>(
+    headers: &HeaderMap,
+    refused: impl IntoIterator<Item = (&'a str, &'a str)>,
+) -> Result<(), Problem> {
+    let given = refused.into_iter().filter(|(name, _)| headers.contains_key(*name));
+    let faults: Vec<Fault> =
+        given.map(|(name, problem)| Fault::new(format!("Header {name}"), problem)).collect();
     if faults.is_empty() { Ok(()) } else { Err(Problem::invalid(&faults)) }
 }
 

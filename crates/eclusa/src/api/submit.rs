@@ -129,9 +129,14 @@ pub(super) async fn job(
         );
     }
     let config = &intake.rules.get().config;
-    check_callback(config, submission.callback.as_deref())?;
-    let checked = submission.check(intake.ids.job(), rules, config.into());
-    let checked = checked.map_err(|faults| Problem::invalid(&faults))?;
+    let callback = callback_fault(config, submission.callback.as_deref());
+    let checked = match (submission.check(intake.ids.job(), rules, config.into()), callback) {
+        (Ok(checked), None) => checked,
+        (checked, callback) => {
+            let faults: Vec<Fault> = checked.err().into_iter().flatten().chain(callback).collect();
+            return Err(Problem::invalid(&faults));
+        }
+    };
     let subject = Subject::of_job(checked.request(), &checked.shaped, checked.tenant());
     let takes = intake.scopes.takes(&config.upstreams, &checked.chain, subject).await;
     let takes = takes.map_err(|error| unconfirmed(&error))?;
@@ -166,6 +171,7 @@ pub(super) async fn described(
         unread.iter().any(|(part, unread)| *unread && place.starts_with(part))
     };
     let config = &intake.rules.get().config;
+    json::add(&mut faults, callback_fault(config, submission.callback.as_deref()).into_iter().collect());
     if let Err(mut wrong) = submission.check(JobId(0), rules, config.into()) {
         wrong.retain(|fault| !follows(fault));
         json::add(&mut faults, wrong);
@@ -173,14 +179,14 @@ pub(super) async fn described(
     Err(Problem::invalid(&faults).in_body())
 }
 
-/// Callbacks go only to hosts that the config allows.
-fn check_callback(config: &Config, url: Option<&str>) -> Result<(), Problem> {
-    let Some(url) = url else { return Ok(()) };
+/// What is wrong with a `callbackUrl`: callbacks go only to hosts that the config allows.
+fn callback_fault(config: &Config, url: Option<&str>) -> Option<Fault> {
+    let url = url?;
     let checked = match &config.callbacks {
         Some(callbacks) => callbacks.check(url).map(drop),
         None => Err("is not allowed: the config has no `[callbacks]` with `hosts`".to_owned()),
     };
-    checked.map_err(|problem| Problem::invalid(&[Fault::new("callbackUrl", problem)]))
+    checked.err().map(|problem| Fault::new("callbackUrl", problem))
 }
 
 /// The result of enqueueing a job.

@@ -45,6 +45,27 @@ async fn everything_that_is_wrong_with_a_job_is_reported_at_once() {
     upstream.wait_for(1).await;
 }
 
+/// A job that can be read has everything checked, too: names that are too long, where it calls back, what its lane validates.
+#[tokio::test]
+async fn everything_that_is_wrong_with_a_job_that_can_be_read_is_reported_at_once() {
+    let (program, upstream) = start_well().await;
+    let long = "x".repeat(257);
+    let mut job = json!({ "id": long, "tenant": long, "type": long, "ttl": "0s", "request": {}, "callbackUrl": "nowhere" });
+    let pointers = async |job: &Value| -> Vec<String> {
+        let mut pointers: Vec<String> = wrong(&program, "/v1/lanes/work/jobs", job)
+            .await
+            .into_iter()
+            .map(|(pointer, _)| pointer)
+            .collect();
+        pointers.sort();
+        pointers
+    };
+    assert_eq!(pointers(&job).await, ["/callbackUrl", "/id", "/tenant", "/ttl", "/type"]);
+    job["prioriti"] = json!("high");
+    assert_eq!(pointers(&job).await, ["/callbackUrl", "/id", "/prioriti", "/tenant", "/ttl", "/type"]);
+    assert!(upstream.requests().is_empty());
+}
+
 #[tokio::test]
 async fn missing_and_invalid_fields_are_reported_at_once() {
     let (program, _upstream) = start_well().await;

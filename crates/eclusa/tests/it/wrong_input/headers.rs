@@ -69,6 +69,10 @@ async fn an_unknown_eclusa_header_is_refused_with_a_suggestion() {
     let answer = program.send("POST", "/v1/lanes/other/jobs/batch", &[("eclusa-tenant", "a")], &batch).await;
     let problem = assert_problem(&answer, 422, "invalid");
     assert!(problem["detail"].as_str().unwrap().contains("set it in each job"), "{problem}");
+    let key = [("idempotency-key", "k")];
+    let answer = program.send("POST", "/v1/lanes/other/jobs/batch", &key, &batch).await;
+    let problem = assert_problem(&answer, 422, "invalid");
+    assert!(problem["detail"].as_str().unwrap().contains("give each job an `id`"), "{problem}");
     assert!(upstream.requests().is_empty());
 }
 
