@@ -199,3 +199,20 @@ async fn the_command_line_speaks_https() {
     let err = run_with(&["lanes", "ls", "--ca-file", "no-such.pem"], &[], "").await.failed(1);
     assert!(err.contains("--ca-file no-such.pem cannot be read"), "{err}");
 }
+
+/// HTTP/2 clients may send each cookie in a field of its own; in HTTP/1.1 there is one (RFC 9113, 8.2.3).
+#[tokio::test]
+async fn cookies_that_come_split_are_passed_on_as_one() {
+    let upstream = FakeUpstream::start(Answer::status(200)).await.unwrap();
+    let program = Program::start(&config(&upstream).replace("tls = ", "# tls = "), &[]).await;
+    let client: Client<_, Full<Bytes>> = Client::builder(TokioExecutor::new()).http2_only(true).build_http();
+    for path in ["/proxy/direct/a", "/proxy/queued/a"] {
+        let request = http::Request::get(format!("{}{path}", program.url())).header("prefer", "wait=60");
+        let request = request.header("cookie", "a=1").header("cookie", "b=2");
+        let answer = client.request(request.body(Full::default()).unwrap()).await.unwrap();
+        assert_eq!((answer.status().as_u16(), answer.version()), (200, Version::HTTP_2), "{path}");
+        let seen = upstream.requests().pop().unwrap();
+        let cookies: Vec<_> = seen.headers.get_all("cookie").iter().collect();
+        assert_eq!(cookies, ["a=1; b=2"], "{path}");
+    }
+}

@@ -4,7 +4,7 @@
 //! others are passed on unchanged, in both directions.
 
 use http::header::{
-    AUTHORIZATION, CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderName, HeaderValue, TE, TRAILER,
+    AUTHORIZATION, CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, HOST, HeaderName, HeaderValue, TE, TRAILER,
     TRANSFER_ENCODING, UPGRADE,
 };
 use http::{HeaderMap, Method};
@@ -48,6 +48,7 @@ pub fn keep_sendable(headers: &mut HeaderMap) -> Result<(), BadHeaders> {
         return Err(BadHeaders::TooLarge);
     }
     strip(headers, is_for_us);
+    join_cookies(headers);
     Ok(())
 }
 
@@ -115,7 +116,18 @@ fn sendable<'a>(headers: impl IntoIterator<Item = (&'a str, &'a [u8])>) -> Resul
         sent.append(name, value);
     }
     strip(&mut sent, is_for_us);
+    join_cookies(&mut sent);
     Ok(sent)
+}
+
+/// Joins `Cookie` fields: HTTP/2 clients may split them, other protocols have one (RFC 9113, section 8.2.3).
+fn join_cookies(headers: &mut HeaderMap) {
+    let cookies: Vec<&[u8]> = headers.get_all(COOKIE).iter().map(HeaderValue::as_bytes).collect();
+    if cookies.len() > 1
+        && let Ok(joined) = HeaderValue::from_bytes(&cookies.join(&b"; "[..]))
+    {
+        headers.insert(COOKIE, joined);
+    }
 }
 
 /// Removes hop-by-hop headers, those that `Connection` names, and those that are `unwanted`.
@@ -234,9 +246,8 @@ mod tests {
         let passed = [
             ("Accept", "*/*"),
             ("Accept-Encoding", "gzip"),
-            ("Cookie", "a=1"),
-            ("Cookie", "b=2"),
             ("Forwarded", "for=10.0.0.1"),
+            ("Forwarded", "for=10.0.0.2"),
             ("X-Forwarded-For", "10.0.0.1"),
             ("traceparent", "00-1-2-01"),
             ("tracestate", "a=b"),
@@ -245,8 +256,16 @@ mod tests {
         let mut expected: Vec<String> = passed.iter().map(|(name, _)| name.to_lowercase()).collect();
         expected.sort();
         assert_eq!(names(&passed), expected);
-        let kept = caller(&[("Cookie", "a=1"), ("Cookie", "b=2")]).unwrap();
-        assert_eq!(kept, [("cookie".into(), b"a=1".to_vec()), ("cookie".into(), b"b=2".to_vec())]);
+        let kept = caller(&[("X", "1"), ("X", "2")]).unwrap();
+        assert_eq!(kept, [("x".into(), b"1".to_vec()), ("x".into(), b"2".to_vec())]);
+    }
+
+    #[test]
+    fn split_cookies_are_joined_and_other_headers_are_not() {
+        let split = [("Cookie", "a=1"), ("x-a", "1"), ("Cookie", "b=2; c=3"), ("Cookie", "d=4")];
+        assert_eq!(names(&split), ["cookie", "x-a"]);
+        let kept = caller(&split).unwrap();
+        assert!(kept.contains(&("cookie".into(), b"a=1; b=2; c=3; d=4".to_vec())), "{kept:?}");
     }
 
     #[test]
