@@ -55,6 +55,11 @@ impl Ids {
     }
 }
 
+/// When the id of a job was made, in milliseconds since the Unix epoch.
+pub(crate) fn made_ms(job: JobId) -> u64 {
+    u64::try_from(job.0 >> 80).unwrap_or_default()
+}
+
 /// Seeds the hash maps of the engines in this process with an unguessable value.
 #[expect(clippy::disallowed_methods, reason = "a predictable seed would be useless")]
 pub(crate) fn seed_maps() {
@@ -81,6 +86,17 @@ mod tests {
 
     use super::*;
     use crate::SystemClock;
+
+    #[test]
+    fn the_id_of_a_job_tells_when_it_was_made() {
+        struct At(u64);
+        impl Clock for At {
+            fn now(&self) -> eclusa_core::Time {
+                eclusa_core::Time::from_millis(self.0)
+            }
+        }
+        assert_eq!(made_ms(Ids::new(Arc::new(At(1_700_000_000_123))).job()), 1_700_000_000_123);
+    }
 
     #[test]
     fn random_bytes_are_never_repeated() {

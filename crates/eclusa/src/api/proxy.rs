@@ -20,7 +20,7 @@ use crate::config::{Lane, Mode};
 use crate::execute::http::{Head, target};
 use crate::intake::{DEFAULT_TENANT, Submission};
 use crate::request::{self, Request};
-use crate::telemetry::traces::JobTrace;
+use crate::telemetry::traces::{JobTrace, remove_lone_state};
 
 const PREFIX: &str = "/proxy/";
 
@@ -32,7 +32,7 @@ pub(super) fn takes(path: &str) -> bool {
 /// Passes a request through its lane.
 pub(super) async fn proxy(api: &Parts, request: http::Request<Incoming>) -> Result<Response, Problem> {
     let current = api.rules.get();
-    let (parts, body) = request.into_parts();
+    let (mut parts, body) = request.into_parts();
     let caller = Caller::of(&parts, &current.config.keys);
     let caller = caller.map_err(|problem| problem.of_request(&parts.method, parts.uri.path()))?;
     let (lane, path) = split(parts.uri.path());
@@ -42,6 +42,7 @@ pub(super) async fn proxy(api: &Parts, request: http::Request<Incoming>) -> Resu
     let query = parts.uri.query().map(target::query).transpose();
     let query = query.map_err(|bad| Problem::new(Kind::BadRequest, format!("The query {bad}")))?;
     headers::check_own(&parts.headers)?;
+    remove_lone_state(&mut parts.headers);
     let head = Head { method: parts.method, path, query, headers: parts.headers };
     if rules.mode == Mode::Direct {
         let asking = Asking { parts: api, current: &current, caller: &caller, lane, rules };

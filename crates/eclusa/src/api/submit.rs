@@ -254,13 +254,21 @@ pub(super) async fn enqueue(
     let (id, lane) = (job.id, job.lane.clone());
     let put = intake.decider.enqueue(vec![job], stored_by(&intake.rules));
     let told = |answer: Result<EnqueueAnswer, StoreError>| {
+        let failed = answer.as_ref().err().map(ToString::to_string);
+        let answer = answer.map_err(|error| unconfirmed(&error).with("jobId", id.to_string()));
+        let taken = answer.and_then(|mut answer| taken(&lane, id, answer.jobs.pop()));
         // The span ends here, not when the job does.
         if let Some(mut span) = span {
-            span.of_job(&lane, id);
-            answer.as_ref().err().iter().for_each(|error| span.fail(&error.to_string()));
+            let job = match &taken {
+                Ok(Taken::Job(job, _)) => Some(*job),
+                // It may be stored.
+                Err(_) if failed.is_some() => Some(id),
+                Ok(Taken::Cached(_)) | Err(_) => None,
+            };
+            span.of_intake(&lane, job);
+            failed.iter().for_each(|error| span.fail(error));
         }
-        let mut answer = answer.map_err(|error| unconfirmed(&error).with("jobId", id.to_string()))?;
-        taken(&lane, id, answer.jobs.pop())
+        taken
     };
     let Some(wait) = wait else { return Ok((told(put.await)?, None)) };
     let mut waiting =

@@ -67,10 +67,14 @@ impl Fault {
 }
 
 impl Submission {
-    /// Makes the job part of the trace of `span`. A `traceparent` among the headers to send is sent unchanged.
+    /// Makes the job part of the trace of `span`. A `traceparent` among the headers to send is sent unchanged; a `tracestate`
+    /// without one is removed.
     pub(crate) fn trace_under(&mut self, span: Option<&OpenSpan>, headers: &HeaderMap) {
         let own =
             self.request.iter().flat_map(|request| &request.headers).any(|(name, _)| name == "traceparent");
+        if let Some(request) = self.request.as_mut().filter(|_| !own) {
+            request.headers.retain(|(name, _)| name != "tracestate");
+        }
         self.trace = span.filter(|_| !own).map(|span| JobTrace::under(span, trace_state(headers)));
     }
 

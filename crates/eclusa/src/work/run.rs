@@ -20,6 +20,7 @@ use crate::awaited::{FollowUp, Submitted, external_id, submit_failed};
 use crate::config::{Async, Lane, OnFailure, UpstreamKey};
 use crate::execute::http::shape::{JobValues, Shaped, for_upstream};
 use crate::execute::{Attempt, CallContext, CallEnd, Called, Judged, Sent};
+use crate::ids::made_ms;
 use crate::request::{Content, Envelope, Mail, Response};
 use crate::rules::Rules;
 use crate::telemetry::log_retry;
@@ -237,8 +238,10 @@ impl Run {
     /// Records how long the job waited.
     fn trace_start(&self, trace: Option<&JobTrace>) {
         let Some(trace) = trace else { return };
+        // A replay has the trace of its first job and began to wait later.
+        let accepted_ms = trace.taken_ms.max(made_ms(self.grant.job));
         if self.grant.attempt == 1 {
-            self.span(trace, "wait", SpanKind::Internal).since(trace.taken_ms, self.asked);
+            self.span(trace, "wait", SpanKind::Internal).since(accepted_ms, self.asked);
         }
         let (since, held_back) = &self.gates;
         let mut span = self.span(trace, "gates", SpanKind::Internal);
@@ -246,7 +249,7 @@ impl Run {
             span.set("eclusa.reason", || reason.as_str());
         }
         // The lane may have been held back before this job arrived.
-        span.lasted((*since, trace.taken_ms), Instant::now());
+        span.lasted((*since, accepted_ms), Instant::now());
     }
 
     fn settling(&self, trace: Option<&JobTrace>, judged: &Judged) -> Option<OpenSpan> {

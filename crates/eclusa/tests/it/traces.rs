@@ -6,7 +6,7 @@ use eclusa::fake::{Answer, Behaviour, FakeUpstream};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
-use super::program::{PATIENCE, Program};
+use super::program::{PATIENCE, Program, end};
 
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const SENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
@@ -202,4 +202,86 @@ async fn a_share_of_new_traces_is_recorded() {
     program.send("GET", "/proxy/fast/a", &[("traceparent", SENT)], "").await;
     let spans = spans(&collector, 3).await;
     assert!(spans.values().flatten().all(|span| span["traceId"] == TRACE), "{spans:#?}");
+}
+
+/// A `tracestate` belongs to the `traceparent` it came with: without one, or with one that is none, it is not passed on.
+#[tokio::test]
+async fn a_tracestate_without_a_traceparent_is_ignored() {
+    let upstream = FakeUpstream::start(Answer::status(200)).await.unwrap();
+    let collector = FakeUpstream::start(Answer::status(200)).await.unwrap();
+    for more in [String::new(), traces(&collector)] {
+        let program = start(&upstream, &more).await;
+        let alone = [("tracestate", "vendor=1"), ("prefer", "wait=60")];
+        let unreadable = [("traceparent", "00-1-2-01"), alone[0], alone[1]];
+        let job = r#"{"request":{"path":"/b"}}"#;
+        let own = r#"{"request":{"path":"/b","headers":{"tracestate":"own=1"}}}"#;
+        for headers in [&alone[..], &unreadable] {
+            for (method, path, body) in [
+                ("GET", "/proxy/fast/a", ""),
+                ("GET", "/proxy/work/a", ""),
+                ("POST", "/v1/lanes/work/jobs", job),
+                ("POST", "/v1/lanes/work/jobs", own),
+            ] {
+                assert_eq!(program.send(method, path, headers, body).await.status, 200, "{path}");
+                let seen = upstream.requests().pop().unwrap();
+                assert_eq!(seen.headers.get("tracestate"), None, "{headers:?} {path} {body}");
+            }
+        }
+        // What a job is to send itself stays together.
+        let both = format!(r#"{{"request":{{"headers":{{"traceparent":"{SENT}","tracestate":"own=1"}}}}}}"#);
+        assert_eq!(program.send("POST", "/v1/lanes/work/jobs", &alone[1..], &both).await.status, 200);
+        let seen = upstream.requests().pop().unwrap();
+        assert_eq!(
+            (&seen.headers["traceparent"], &seen.headers["tracestate"]),
+            (&SENT.parse().unwrap(), &"own=1".parse().unwrap())
+        );
+    }
+}
+
+/// The job that a submission found, not the one that it would have been.
+#[tokio::test]
+async fn the_span_of_a_repeated_submission_names_the_job_that_is_there() {
+    let upstream = FakeUpstream::start(Answer::status(200)).await.unwrap();
+    let collector = FakeUpstream::start(Answer::status(200)).await.unwrap();
+    let program = start(&upstream, &traces(&collector)).await;
+    program.pause("work").await;
+    let headers = [("traceparent", SENT), ("idempotency-key", "once")];
+    let first = program.send("GET", "/proxy/work/a", &headers, "").await.json();
+    let again = program.send("GET", "/proxy/work/a", &headers, "").await.json();
+    assert_eq!(first["jobId"], again["jobId"]);
+    let conflict = program.send("GET", "/proxy/work/b", &headers, "").await;
+    assert_eq!(conflict.status, 422);
+    let spans = spans(&collector, 3).await;
+    let named: Vec<Value> =
+        spans["intake"].iter().map(|span| attribute(span, "eclusa.job.id")["stringValue"].clone()).collect();
+    assert_eq!(named, [first["jobId"].clone(), first["jobId"].clone(), Value::Null]);
+}
+
+/// A replay waits from when it was asked for, not from when the first job was sent; an edited one stays in its trace.
+#[tokio::test]
+async fn a_replay_stays_in_its_trace_and_waits_from_when_it_was_asked_for() {
+    let upstream = FakeUpstream::start(Answer::status(400)).await.unwrap();
+    let collector = FakeUpstream::start(Answer::status(200)).await.unwrap();
+    let program = start(&upstream, &traces(&collector)).await;
+    let context = [("traceparent", SENT), ("tracestate", "vendor=1")];
+    let sent =
+        program.send("POST", "/v1/lanes/work/jobs", &context, r#"{"request":{"path":"/a"}}"#).await.json();
+    let letter = sent["jobId"].as_str().unwrap().to_owned();
+    let began = program.ended(&letter).await;
+    // Its spans are there: what comes from here on is of the replays.
+    spans(&collector, 5).await;
+    let mut expected = 5;
+    for patch in [json!({}), json!({ "request": { "path": "/b" } })] {
+        let replay = program.post(&format!("/v1/dead-letters/{letter}/replay"), &patch).await.json();
+        let job = replay["jobId"].as_str().unwrap().to_owned();
+        program.ended(&job).await;
+        let seen = upstream.requests().pop().unwrap();
+        assert_eq!(seen.headers["tracestate"], "vendor=1", "{patch}");
+        assert_eq!(passed_on(&upstream).unwrap()[0], TRACE, "{patch}");
+        expected += 4;
+        let spans = spans(&collector, expected).await;
+        let waits = spans["wait"].iter().find(|span| attribute(span, "eclusa.job.id")["stringValue"] == job);
+        let from: i64 = waits.unwrap()["startTimeUnixNano"].as_str().unwrap().parse().unwrap();
+        assert!(from / 1_000_000 >= end(&began), "{patch}: {waits:?}");
+    }
 }

@@ -159,6 +159,7 @@ fn submission(
     let same = |pointer: &str| whole.pointer(pointer) == merged.pointer(pointer);
     let (same_params, same_body) = (same("/params"), same("/request/body"));
     let (same_headers, same_message) = (same("/request/headers"), same("/message"));
+    let same_trace = same("/request/headers/traceparent");
     if let Some(members) = merged.as_object_mut() {
         members.retain(|_, value| !value.is_null());
     }
@@ -194,6 +195,10 @@ fn submission(
     }
     if let (true, Content::Mail(mail)) = (same_message, &envelope.content) {
         made.message = Some((**mail).clone());
+    }
+    // With a `traceparent` of its own it is sent as it was edited.
+    if same_trace {
+        made.trace = envelope.trace.as_deref().cloned();
     }
     Ok(made)
 }

@@ -70,7 +70,7 @@ impl Traces {
 
     /// The span of a request, if it belongs to a trace: the caller's, or a new one.
     pub(crate) fn request(&self, headers: &HeaderMap) -> Option<Box<OpenSpan>> {
-        let sent = headers.get(TRACEPARENT).and_then(|value| TraceContext::parse(value.to_str().ok()?));
+        let sent = sent_context(headers);
         let (name, kind) = ("intake", SpanKind::Server);
         match (sent, &self.recording) {
             (Some(parent), _) => Some(Box::new(OpenSpan::new(&parent, name, kind, self.queue_of(&parent)))),
@@ -92,8 +92,21 @@ impl Traces {
     }
 }
 
-/// The `tracestate` of a request, if it is valid.
+/// The context that a request was sent with.
+fn sent_context(headers: &HeaderMap) -> Option<TraceContext> {
+    headers.get(TRACEPARENT).and_then(|value| TraceContext::parse(value.to_str().ok()?))
+}
+
+/// Removes a `tracestate` without a valid `traceparent`: it says nothing about the trace that begins here.
+pub(crate) fn remove_lone_state(headers: &mut HeaderMap) {
+    if headers.contains_key(TRACESTATE) && sent_context(headers).is_none() {
+        headers.remove(TRACESTATE);
+    }
+}
+
+/// The `tracestate` of a request, if it is valid and comes with a valid `traceparent`.
 pub(crate) fn trace_state(headers: &HeaderMap) -> Option<String> {
+    sent_context(headers)?;
     let values: Option<Vec<&str>> =
         headers.get_all(TRACESTATE).iter().map(|value| value.to_str().ok()).collect();
     let state = values?.join(",");

@@ -125,8 +125,15 @@ impl OpenSpan {
 
     /// Sets the attributes of a job.
     pub(crate) fn of_job(&mut self, lane: &Name, job: JobId) {
+        self.of_intake(lane, Some(job));
+    }
+
+    /// It is about a request to `lane` that this job answers, if any does.
+    pub(crate) fn of_intake(&mut self, lane: &Name, job: Option<JobId>) {
         self.set("eclusa.lane", || lane.as_str());
-        self.set("eclusa.job.id", || job.to_string());
+        if let Some(job) = job {
+            self.set("eclusa.job.id", || job.to_string());
+        }
     }
 
     /// Sets the attributes of a call.
