@@ -1,7 +1,8 @@
 //! How a command ends: each kind of failure has its own exit code, so that scripts can tell them apart.
 
-use std::io::Write;
 use std::process::ExitCode;
+
+use crate::telemetry;
 
 /// 128 plus the number of SIGINT.
 const INTERRUPTED: u8 = 130;
@@ -65,5 +66,5 @@ impl Exit {
 
 /// Prints a line to standard error; a closed standard error is ignored.
 pub(super) fn note(text: &str) {
-    let _ = writeln!(std::io::stderr().lock(), "{text}");
+    telemetry::print(text);
 }

@@ -98,7 +98,9 @@ where
     let signals = stop_signals().map_err(|error| Exit::Error(format!("cannot handle signals: {error}")))?;
     let (stop, stops) = mpsc::channel(1);
     runtime.spawn(pass_on(signals, stop));
-    runtime.block_on(run(stops)).map_err(|error| Exit::Error(error.to_string()))
+    let ended = runtime.block_on(run(stops));
+    telemetry::flush();
+    ended.map_err(|error| Exit::Error(error.to_string()))
 }
 
 /// Registers the stop signals once: between two registrations, a signal would be lost. From here on, no signal ends the
@@ -112,6 +114,7 @@ async fn pass_on(mut signals: (Signal, Signal), stop: mpsc::Sender<()>) {
         next(&mut signals).await;
         if stop.try_send(()).is_err() {
             // Nothing acknowledged is lost: it is in the journal.
+            telemetry::flush();
             std::process::exit(130);
         }
     }

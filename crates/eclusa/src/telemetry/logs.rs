@@ -1,8 +1,8 @@
 //! Log format: for people on a terminal, JSON elsewhere.
 
 use std::fmt;
-use std::io::IsTerminal;
-use std::sync::Arc;
+use std::io::{IsTerminal, Write, stderr};
+use std::sync::{Arc, OnceLock};
 
 use eclusa_core::Clock;
 use serde_json::{Map, Value};
@@ -14,8 +14,12 @@ use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
 
+use super::log_writer::LogWriter;
 use crate::config::{LogConfig, LogFormat};
 use crate::words::iso;
+
+/// Where lines go once logging has started.
+static WRITER: OnceLock<LogWriter> = OnceLock::new();
 
 /// Starts logging to standard error.
 pub(crate) fn start(log: &LogConfig, clock: Arc<dyn Clock>) -> Result<(), LogError> {
@@ -24,15 +28,40 @@ pub(crate) fn start(log: &LogConfig, clock: Arc<dyn Clock>) -> Result<(), LogErr
     let json = match log.format {
         LogFormat::Json => true,
         LogFormat::Text => false,
-        LogFormat::Auto => !std::io::stderr().is_terminal(),
+        LogFormat::Auto => !stderr().is_terminal(),
     };
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let writer = LogWriter::start(stderr()).map_err(LogError::Thread)?;
+    let lines = WRITER.get_or_init(|| writer).clone();
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(move || lines.clone());
     if json {
         builder.event_format(Json { clock }).finish().try_init()?;
     } else {
-        builder.with_target(false).with_ansi(std::io::stderr().is_terminal()).finish().try_init()?;
+        builder.with_target(false).with_ansi(stderr().is_terminal()).finish().try_init()?;
     }
     Ok(())
+}
+
+/// Waits until all lines are written, but not for long if nobody reads them. Called before the process ends.
+pub(crate) fn flush() {
+    if let Some(writer) = WRITER.get() {
+        writer.wait_written();
+    }
+}
+
+/// Prints a line to standard error, after those of the log; a closed standard error is ignored.
+pub(crate) fn print(text: &str) {
+    let line = format!("{text}\n");
+    if let Some(writer) = WRITER.get() {
+        let _ = writer.clone().write_all(line.as_bytes());
+        writer.wait_written();
+    } else {
+        let _ = stderr().lock().write_all(line.as_bytes());
+    }
+}
+
+/// Lines dropped because nobody read them.
+pub(super) fn dropped_lines() -> u64 {
+    WRITER.get().map_or(0, LogWriter::dropped)
 }
 
 /// Audit and access lines are enabled by other settings than the level: only `off`, or a level for their own target,
@@ -54,6 +83,9 @@ pub(crate) enum LogError {
     /// The filter is invalid.
     #[error("log.level: {0}")]
     Filter(String),
+    /// The thread that writes cannot be started.
+    #[error("cannot start the thread that writes the log: {0}")]
+    Thread(std::io::Error),
     /// A logger is already installed.
     #[error(transparent)]
     Started(#[from] TryInitError),

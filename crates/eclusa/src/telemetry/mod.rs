@@ -3,6 +3,7 @@
 mod answers;
 mod endings;
 mod exposition;
+mod log_writer;
 mod logs;
 mod metrics;
 mod policies;
@@ -16,7 +17,7 @@ pub(crate) mod traces;
 pub(crate) use answers::Answers;
 pub(crate) use endings::{log_alert, log_end, log_retry};
 pub(crate) use exposition::Exposition;
-pub(crate) use logs::start;
+pub(crate) use logs::{flush, print, start};
 pub(crate) use metrics::Metrics;
 pub(crate) use policies::policy_levels;
 pub(crate) use rates::{EVERY, Rates};

@@ -6,6 +6,7 @@ use std::fs;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 
+use super::logs::dropped_lines;
 use super::refusals::refused;
 use super::snapshot::{counters, gauges};
 
@@ -65,6 +66,9 @@ impl Collector for ProcessMetrics {
         let refused = refused().map(|(reason, count)| (vec![("reason", reason)], count)).to_vec();
         let help = "Requests refused for their key: not valid, or not permitted";
         counters(&mut encoder, "eclusa_refused_requests", help, refused)?;
+        let dropped = vec![(Vec::new(), dropped_lines())];
+        let help = "Log lines that were dropped because standard error was not read fast enough";
+        counters(&mut encoder, "eclusa_log_lines_dropped", help, dropped)?;
         let Some(usage) = Usage::read() else { return Ok(()) };
         let cpu = vec![(Vec::new(), usage.cpu_seconds)];
         counters(&mut encoder, "process_cpu_seconds", "CPU time used by this process", cpu)?;

@@ -1,9 +1,14 @@
 //! Log lines for operators: gates, audit, refused keys, requests.
 
+use bytes::Bytes;
 use eclusa::fake::{Answer, Behaviour, FakeUpstream};
+use http_body_util::{BodyExt, Empty};
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::TokioExecutor;
 use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, BufReader};
 
-use super::program::Program;
+use super::program::{PATIENCE, Program, eclusa};
 use super::redis_server::RedisServer;
 use super::shared;
 
@@ -193,4 +198,64 @@ async fn with_an_access_log_each_request_is_a_line_without_its_values() {
     assert!(program.logged("HEAD /v1/lanes 200", &[]).await.get("cutOff").is_none());
     program.get("/nowhere?secret").await;
     program.logged("GET /nowhere 404", &[("query", "***")]).await;
+}
+
+/// `eclusa serve 2>&1 | less`, left alone: requests are answered and the process stops, whether or not the log is read again. What
+/// did not fit is counted.
+#[tokio::test]
+async fn a_log_that_nobody_reads_blocks_nothing() {
+    for read_again in [true, false] {
+        let dir = tempfile::tempdir().unwrap();
+        let config = "[server]\nlisten = \"127.0.0.1:0\"\ndrain = \"0s\"\n[store]\nurl = \"memory:\"\n\
+                      [log]\nformat = \"json\"\naccess = true\n";
+        let path = dir.path().join("eclusa.toml");
+        std::fs::write(&path, config).unwrap();
+        let mut child = eclusa().args(["serve", "--config"]).arg(&path).spawn().unwrap();
+        let mut log = BufReader::new(child.stderr.take().unwrap()).lines();
+        let mut next = async || {
+            let line = tokio::time::timeout(PATIENCE, log.next_line()).await.unwrap().unwrap();
+            line.map(|line| serde_json::from_str::<Value>(&line).unwrap_or_else(|_| panic!("torn: {line}")))
+        };
+        let address = loop {
+            if let Some(address) = next().await.unwrap()["address"].as_str() {
+                break address.to_owned();
+            }
+        };
+        let client: Client<_, Empty<Bytes>> = Client::builder(TokioExecutor::new()).build_http();
+        let long = "x".repeat(250);
+        let mut metrics = String::new();
+        // More than a pipe and the buffer hold.
+        for number in 0..1_500 {
+            let path = if number == 1_499 { "/metrics".to_owned() } else { format!("/{long}?{long}=1") };
+            let request = http::Request::get(format!("http://{address}{path}")).header("x-request-id", &long);
+            let answer = client.request(request.body(Empty::new()).unwrap());
+            let answer =
+                tokio::time::timeout(PATIENCE, answer).await.expect("the log blocks requests").unwrap();
+            let body = answer.into_body().collect().await.unwrap().to_bytes();
+            metrics = String::from_utf8(body.to_vec()).unwrap();
+        }
+        let counted = metrics.lines().find_map(|line| line.strip_prefix("eclusa_log_lines_dropped_total "));
+        let counted: u64 = counted.unwrap_or_else(|| panic!("{metrics}")).parse().unwrap();
+        assert!(counted > 0);
+        if read_again {
+            let told = loop {
+                let line = next().await.unwrap();
+                if line["message"].as_str().unwrap().ends_with(" log lines dropped") {
+                    break line;
+                }
+            };
+            let dropped: u64 = told["message"].as_str().unwrap().split(' ').next().unwrap().parse().unwrap();
+            assert!(dropped >= counted, "{told}");
+        }
+        let pid = child.id().unwrap().to_string();
+        assert!(std::process::Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+        if read_again {
+            let mut last = Value::Null;
+            while let Some(line) = next().await {
+                last = line;
+            }
+            assert_eq!(last["message"], "Stopped", "what was logged last is written before the process ends");
+        }
+        assert!(tokio::time::timeout(PATIENCE, child.wait()).await.unwrap().unwrap().success());
+    }
 }
