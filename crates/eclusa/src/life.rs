@@ -2,13 +2,17 @@
 
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
-use eclusa_core::StoreError;
+use eclusa_core::{Settled, Status, StoreError};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::clients::Uploads;
 use crate::run_to_completion::RunToCompletion;
+
+/// How long threads may take at the end that cannot be told to stop, such as one that looks up a name.
+pub(crate) const LAST_THREADS_WAIT: Duration = Duration::from_secs(3);
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -25,8 +29,14 @@ pub(crate) struct Life {
     pub(crate) stopping: CancellationToken,
     /// Cancelled when calls in progress are no longer waited for.
     pub(crate) aborting: CancellationToken,
-    /// Jobs returned to their line because they could no longer be waited for.
+    /// Direct calls in progress; each holds a token.
+    pub(crate) direct: TaskTracker,
+    /// Jobs whose calls were ended because they could no longer be waited for.
+    pub(crate) let_go: AtomicUsize,
+    /// Those that returned to their line.
     pub(crate) handed_back: AtomicUsize,
+    /// Those that became dead letters, because their lane does not send twice.
+    pub(crate) dead_lettered: AtomicUsize,
     /// Cancelled when nothing runs any more.
     pub(crate) finished: CancellationToken,
     /// Cancelled when the process cannot continue.
@@ -43,6 +53,15 @@ impl Life {
         work: impl Future<Output = Result<T, StoreError>> + Send + 'static,
     ) -> Result<T, StoreError> {
         RunToCompletion::new(self.running.track_future(work)).await
+    }
+
+    /// Counts the result of a job whose call was ended because the process stops.
+    pub(crate) fn count_let_go(&self, settled: Option<Settled>) {
+        match settled {
+            Some(Settled::Requeued) => self.handed_back.fetch_add(1, Ordering::Relaxed),
+            Some(Settled::Ended(Status::Failed)) => self.dead_lettered.fetch_add(1, Ordering::Relaxed),
+            _ => 0,
+        };
     }
 
     /// Ends the process, because it can keep no promise any more. Returns whether this is the first call.

@@ -10,7 +10,7 @@ use futures_util::FutureExt;
 use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::api::Parts;
 use crate::config::{CertificateError, Config};
@@ -62,6 +62,10 @@ struct Stopped {
     finished: usize,
     /// Jobs returned to their line.
     handed_back: usize,
+    /// Jobs that became dead letters because their lane does not send twice.
+    dead_lettered: usize,
+    /// Direct calls that had not ended.
+    cut_off: usize,
     /// Jobs that remain in the store; `None` if it did not answer.
     kept: Option<u64>,
     broken: bool,
@@ -79,9 +83,16 @@ pub async fn serve(
     stops: mpsc::Receiver<()>,
 ) -> Result<(), ServeError> {
     // The store is closed, and ownership handed over, when this returns.
-    let Stopped { finished, handed_back, kept, broken } =
+    let Stopped { finished, handed_back, dead_lettered, cut_off, kept, broken } =
         run(config, role, clock, reloads, ready, stops).await?;
-    tracing::info!(finished, handedBack = handed_back, kept, "Stopped");
+    tracing::info!(
+        finished,
+        handedBack = handed_back,
+        deadLettered = dead_lettered,
+        cutOff = cut_off,
+        kept,
+        "Stopped"
+    );
     if broken { Err(ServeError::Broken) } else { Ok(()) }
 }
 
@@ -142,14 +153,17 @@ async fn run(
     finish_running(life, grace).await;
     let _ = serving.await;
     // Responses that streamed until now release their leases in separate tasks.
-    let _ = timeout(LAST_TASKS_WAIT, life.running.wait()).await;
-    let kept = timeout(LAST_TASKS_WAIT, store.lanes()).await.ok().and_then(Result::ok);
+    let last = Instant::now() + LAST_TASKS_WAIT;
+    let _ = timeout_at(last, life.running.wait()).await;
+    let kept = timeout_at(last, store.lanes()).await.ok().and_then(Result::ok);
     life.finished.cancel();
     while loops.keep.join_next().await.is_some() {}
-    let handed_back = life.handed_back.load(Ordering::Relaxed);
+    let (let_go, cut_off) = (life.let_go.load(Ordering::Relaxed), life.direct.len());
     Ok(Stopped {
-        finished: running.saturating_sub(handed_back),
-        handed_back,
+        finished: running.saturating_sub(let_go + cut_off),
+        handed_back: life.handed_back.load(Ordering::Relaxed),
+        dead_lettered: life.dead_lettered.load(Ordering::Relaxed),
+        cut_off,
         kept: kept.map(|lanes| jobs(&lanes)),
         broken: life.broken.is_cancelled(),
     })

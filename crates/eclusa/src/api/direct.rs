@@ -163,7 +163,7 @@ impl Passing<'_> {
     /// Obtains a permit for one upstream of `chain`. `failed` is the previous call, which has already passed the lane's
     /// gates.
     async fn admit(&self, chain: &[Name], failed: Option<Call>) -> Result<Call, Problem> {
-        let Parts { decider, leases, metrics, .. } = self.parts;
+        let Parts { decider, leases, metrics, life, .. } = self.parts;
         let rules = self.current.clone();
         let lasts = rules.config.workers.lease;
         let (lane, tenant, nonce) = (Some(self.lane.clone()), Some(self.tenant.into()), own_nonce());
@@ -180,7 +180,8 @@ impl Passing<'_> {
                 }
                 let hold = leases.hold(permit.lease, asked + lasts);
                 let (metrics, fault) = (metrics.clone(), Fault::default());
-                Ok(Call { permit, rules, metrics, asked, head: None, fault, _hold: hold })
+                let running = life.direct.token();
+                Ok(Call { permit, rules, metrics, asked, head: None, fault, _hold: hold, _running: running })
             }
             PermitAnswer::Denied { upstream, denied } => {
                 gates.iter_mut().for_each(|span| span.fail(denied.denial.reason.as_str()));

@@ -10,6 +10,7 @@ use tokio::sync::mpsc;
 
 use super::{Exit, env_file};
 use crate::config::{Config, ConfigErrors, Warning};
+use crate::life::LAST_THREADS_WAIT;
 use crate::peers::ProcessRole;
 use crate::{SystemClock, serve, telemetry};
 
@@ -94,11 +95,13 @@ where
 {
     let runtime = tokio::runtime::Runtime::new();
     let runtime = runtime.map_err(|error| Exit::Error(format!("cannot start the async runtime: {error}")))?;
-    let _inside = runtime.enter();
+    let inside = runtime.enter();
     let signals = stop_signals().map_err(|error| Exit::Error(format!("cannot handle signals: {error}")))?;
     let (stop, stops) = mpsc::channel(1);
     runtime.spawn(pass_on(signals, stop));
     let ended = runtime.block_on(run(stops));
+    drop(inside);
+    runtime.shutdown_timeout(LAST_THREADS_WAIT);
     telemetry::flush();
     ended.map_err(|error| Exit::Error(error.to_string()))
 }

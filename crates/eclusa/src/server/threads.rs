@@ -10,6 +10,7 @@ use std::thread::{self, JoinHandle};
 use tokio::runtime::{Builder, Handle};
 use tokio_util::sync::CancellationToken;
 
+use crate::life::LAST_THREADS_WAIT;
 use crate::shard;
 
 /// Runs connections, and what their requests started, until it is dropped.
@@ -39,6 +40,7 @@ fn start(shard: usize, end: CancellationToken) -> io::Result<(Handle, JoinHandle
     let run = move || {
         shard::enter(shard);
         runtime.block_on(end.cancelled());
+        runtime.shutdown_timeout(LAST_THREADS_WAIT);
     };
     Ok((handle, thread::Builder::new().name(format!("eclusa-http-{shard}")).spawn(run)?))
 }

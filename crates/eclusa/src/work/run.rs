@@ -94,8 +94,9 @@ impl Run {
             }
             // The process ends, and the call with it.
             () = self.workers.life.aborting.cancelled() => {
-                self.workers.life.handed_back.fetch_add(1, Ordering::Relaxed);
-                self.end(&at, CallEnd::Abandoned { sent: sent.perhaps() }).await;
+                self.workers.life.let_go.fetch_add(1, Ordering::Relaxed);
+                let settled = self.end(&at, CallEnd::Abandoned { sent: sent.perhaps() }).await;
+                self.workers.life.count_let_go(settled);
             }
         }
     }
@@ -106,7 +107,8 @@ impl Run {
             Ok(order) => order,
             Err(error) => {
                 let unreadable = CallEnd::Invalid(format!("the stored job {error}"));
-                return self.end(at, unreadable).await;
+                self.end(at, unreadable).await;
+                return;
             }
         };
         let trace = order.trace().cloned();
@@ -125,7 +127,8 @@ impl Run {
             self.workers.metrics.count_call(&upstream, judgement, report.retry_after.is_some());
             if !self.may_go_on(&judged) {
                 let _span = self.settling(trace, &judged);
-                return self.settle(at, judged, called.answer, left).await;
+                self.settle(at, judged, called.answer, left).await;
+                return;
             }
             let gates = trace.map(|trace| self.span(trace, "gates", SpanKind::Internal));
             let advanced = self.advance(&judged, left.clone()).await;
@@ -137,7 +140,8 @@ impl Run {
                 }
                 Some(Advanced::Exhausted) => {
                     let _span = self.settling(trace, &judged);
-                    return self.settle(at, judged, called.answer, left).await;
+                    self.settle(at, judged, called.answer, left).await;
+                    return;
                 }
                 Some(Advanced::Stale) => return self.give_back(judged),
                 Some(Advanced::Waits(_)) | None => return,
@@ -280,13 +284,20 @@ impl Run {
         self.workers.decider.advance(ask).await
     }
 
-    /// Ends the attempt without a finished call.
-    async fn end(&self, upstream: &Name, end: CallEnd) {
-        self.settle(upstream, self.rules.judge(&upstream.without_key(), &end.into()), None, None).await;
+    /// Ends the attempt without a finished call; returns what that did.
+    async fn end(&self, upstream: &Name, end: CallEnd) -> Option<Settled> {
+        self.settle(upstream, self.rules.judge(&upstream.without_key(), &end.into()), None, None).await
     }
 
-    /// Ends the attempt with its last call; `left` is what is left to send after a partial success.
-    async fn settle(&self, at: &Name, judged: Judged, answer: Option<Response>, left: Option<Payload>) {
+    /// Ends the attempt with its last call; `left` is what is left to send after a partial success. Returns what that did, if
+    /// the store answers.
+    async fn settle(
+        &self,
+        at: &Name,
+        judged: Judged,
+        answer: Option<Response>,
+        left: Option<Payload>,
+    ) -> Option<Settled> {
         let Grant { job, attempt: number, .. } = self.grant;
         let keyed =
             self.rules.config.upstreams.get(&judged.upstream).is_some_and(|rules| !rules.keys().is_empty());
@@ -314,6 +325,7 @@ impl Run {
             self.workers.metrics.count_retry(&self.lane, number + 1, delay);
             log_retry(&self.grant, self.lane_rules.retry.attempts(), &judged.judgement, delay);
         }
+        settled
     }
 
     /// The outcome for an upstream that accepted the job and will report its result later.

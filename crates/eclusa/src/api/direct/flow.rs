@@ -11,6 +11,7 @@ use eclusa_core::Span;
 use http::{HeaderName, Version};
 use http_body::{Body, Frame, SizeHint};
 use tokio::time::Instant;
+use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::super::problem::Problem;
 use super::super::refusal::left;
@@ -39,6 +40,8 @@ pub(super) struct Call {
     pub(super) fault: Fault,
     /// Holds the slots until the response has ended.
     pub(super) _hold: Hold,
+    /// Counts it among the calls under way.
+    pub(super) _running: TaskTrackerToken,
 }
 
 impl Call {

@@ -12,8 +12,8 @@ use crate::program::Program;
 const CONFIG_PATH: &str = "/etc/eclusa/eclusa.toml";
 const STATE_PATH: &str = "/var/lib/eclusa";
 const PORT: u64 = 8080;
-/// `drain`, `shutdown_grace` and two times five seconds for the rest.
-const STOP_SECONDS: u64 = 5 + 30 + 10;
+/// `drain`, `shutdown_grace` and what the documentation says for the rest.
+const STOP_SECONDS: u64 = 5 + 30 + 25;
 /// The file limit that `eclusa doctor` asks for with the defaults.
 const OPEN_FILES: u64 = 10_000 + 2 * 256 + 100;
 
@@ -65,7 +65,7 @@ async fn the_config_runs_and_has_what_the_other_files_count_on() {
     );
     let config = text("eclusa.toml");
     let time = |name| seconds(setting(&config, name).split('"').nth(1).unwrap());
-    assert_eq!(time("drain = ") + time("shutdown_grace = ") + 10, STOP_SECONDS);
+    assert_eq!(time("drain = ") + time("shutdown_grace = ") + 25, STOP_SECONDS);
     assert!(config.contains(&format!("embedded:{STATE_PATH}/data")));
 
     let deployment = kinds(&yaml("kubernetes/eclusa.yaml"), "Deployment").remove(0);

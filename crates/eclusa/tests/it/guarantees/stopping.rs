@@ -1,9 +1,14 @@
 //! A stopping process finishes or releases its running jobs, and loses nothing.
 
+use std::time::Duration;
+
 use eclusa::fake::{Answer, Behaviour, FakeUpstream, Latch};
 use serde_json::Value;
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
 
 use super::super::program::Program;
+use super::super::redis_server::RedisServer;
 use super::{again, config, enqueue, with_short_leases};
 
 fn events(job: &Value) -> Vec<&str> {
@@ -140,4 +145,53 @@ async fn the_last_line_counts_finished_released_and_kept_jobs() {
     let (_, dir) = program.over().await;
     let program = again(dir).await;
     program.logged("Started", &[("jobs", "3")]).await;
+}
+
+/// Only what ended by itself is finished, and only what waits in its line again was handed back.
+#[tokio::test]
+async fn the_last_line_says_what_was_cut_off_and_what_became_a_dead_letter() {
+    let upstream = FakeUpstream::start(Answer::hang()).await.unwrap();
+    let server = "[server]\nlisten = \"127.0.0.1:0\"\nshutdown_grace = \"200ms\"\n";
+    let direct = "[lanes.fast]\nmode = \"direct\"\nchain = [\"up\"]\n";
+    let once = "retry = { attempts = 3, on_ambiguous = \"stop\" }";
+    let program = Program::start(&format!("{server}{direct}{}", config(&upstream, once, "")), &[]).await;
+    let id = enqueue(&program, 1).await.remove(0);
+    let mut call = TcpStream::connect(program.url().replace("http://", "")).await.unwrap();
+    call.write_all(b"GET /proxy/fast/a HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
+    upstream.wait_for(2).await;
+    program.signal("TERM");
+    let counts = [("finished", "0"), ("handedBack", "0"), ("cutOff", "1"), ("deadLettered", "1")];
+    program.logged("Stopped", &counts).await;
+    let (_, dir) = program.over().await;
+    assert_eq!(again(dir).await.get(&format!("/v1/jobs/{id}")).await.json()["status"], "failed");
+}
+
+/// Whatever does not answer, the process ends within the time that supervisors are told to wait: a call, a client, Redis and
+/// a trace collector.
+#[tokio::test]
+async fn it_stops_in_time_when_nothing_answers() {
+    let mut redis = RedisServer::start();
+    let (upstream, collector) = (Answer::hang(), Answer::hang());
+    let upstream = FakeUpstream::start(upstream).await.unwrap();
+    let collector = FakeUpstream::start(collector).await.unwrap();
+    let rules = format!(
+        "[server]\nlisten = \"127.0.0.1:0\"\nshutdown_grace = \"1s\"\n[store]\nurl = \"{}\"\n\
+         [traces]\notlp = \"{}\"\n[lanes.fast]\nmode = \"direct\"\nchain = [\"up\"]\n{}",
+        redis.url(),
+        collector.url(),
+        config(&upstream, "", "")
+    );
+    let program = Program::start(&rules, &[]).await;
+    program.until("/readyz", |answer| answer.status == 200).await;
+    enqueue(&program, 1).await;
+    let mut call = TcpStream::connect(program.url().replace("http://", "")).await.unwrap();
+    call.write_all(b"GET /proxy/fast/a HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
+    upstream.wait_for(2).await;
+    redis.pause();
+    let began = tokio::time::Instant::now();
+    program.stop().await;
+    let took = began.elapsed();
+    redis.resume();
+    // `shutdown_grace`, and what is said in `docs/how-to/deploy.md` to come on top.
+    assert!(took < Duration::from_secs(1 + 25), "{took:?}");
 }
