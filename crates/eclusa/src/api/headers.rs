@@ -40,8 +40,7 @@ pub(super) fn refuse_own(headers: &HeaderMap) -> Result<(), Problem> {
 
 /// `Ok` if there is no header that only matters to a waiting job, for a direct lane.
 pub(super) fn refuse_waiting(headers: &HeaderMap) -> Result<(), Problem> {
-    let problem =
-        "is not allowed in a direct lane, where nothing waits: remove it, or use a lane with `mode = \"queue\"`";
+    let problem = "is not allowed in a direct lane, where nothing waits: remove it, or use a lane with `mode = \"queue\"`";
     refuse(headers, WAITING.map(|name| (name, problem)))
 }
 

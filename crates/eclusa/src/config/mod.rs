@@ -63,6 +63,7 @@ pub use request::{JsonTemplate, Placeholder, RequestTemplate, TextPart, TextTemp
 pub use schedules::Schedule;
 pub use schema::schema;
 pub use server::FORGET_WITHIN;
+pub(crate) use server::SHORTEST_FORGET_WITHIN;
 pub use ses::{ContainerToken, CredentialSource, MetadataSource, SesRules};
 pub use tls::CertificateError;
 pub use traces::TracesConfig;

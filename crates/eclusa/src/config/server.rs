@@ -26,6 +26,8 @@ const SHORTEST_TERM: Span = Span::from_millis(100);
 const SHORTEST_KEY: usize = 16;
 /// The default of `store.forget_within`.
 pub const FORGET_WITHIN: Duration = Duration::from_hours(1);
+/// In less, the journal is not looked at often enough.
+pub(crate) const SHORTEST_FORGET_WITHIN: Duration = Duration::from_secs(10);
 const UNSHARE_GATES: &str = "USE_REDIS_CIRCUIT_BREAKER";
 
 pub(super) fn server(t: &mut Table<'_>, has_keys: bool) -> ServerConfig {
@@ -138,11 +140,11 @@ pub(super) fn store(t: &mut Table<'_>) -> StoreConfig {
         t.wrong("term", "is too short to be renewed in time", "write at least \"100ms\"");
     }
     let forget_within = "How long something that expired (a cached response, a finished job, a dead letter, a key) may remain in \
-                         the directory or in the journal on Redis while a process runs; at least 1s. All live data is rewritten \
+                         the directory or in the journal on Redis while a process runs; at least 10s. All live data is rewritten \
                          twice in this time.";
     let forget_within = t.or("forget_within", PositiveSpan(FORGET_WITHIN.into()), forget_within);
-    if forget_within.0 < Span::from_secs(1) {
-        t.wrong("forget_within", "is too short", "write at least \"1s\"");
+    if duration(forget_within.0) < SHORTEST_FORGET_WITHIN {
+        t.wrong("forget_within", "is too short to be kept", "write at least \"10s\"");
     }
     let forget_within = duration(forget_within.0);
     let tls = t.section("tls", "Certificates for `rediss://`, if the public ones are not enough.", |t| {

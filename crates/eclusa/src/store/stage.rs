@@ -324,6 +324,14 @@ impl Stage {
         self.lock().engine.refresh(mentions);
     }
 
+    /// Has the next group hold a chunk even if nothing changes, so that those before it can be removed.
+    pub(super) fn write_a_chunk(&self) {
+        let mut state = self.lock();
+        if state.records.is_empty() {
+            state.records = Engine::begin_chunk();
+        }
+    }
+
     /// The public state of upstreams that changed since the last call, and the current time.
     pub(super) fn public_changes(&self) -> (Vec<(Name, PublicGates)>, Time) {
         let mut state = self.lock();

@@ -92,19 +92,22 @@ impl DeskWork {
     /// Stages what is still alive in old chunks; they are removed with the next group.
     fn age(&mut self, stage: &Stage) -> Result<(), JournalError> {
         let Self { journal, aging, .. } = self;
-        let Some(part) = aging.part(stage.now(), (journal.first(), journal.last()), journal.bytes()) else {
+        let (mut number, mut looked) = (journal.first().max(self.aged), 0);
+        let Some(part) = aging.part(stage.now(), (number, journal.last()), journal.bytes()) else {
             return Ok(());
         };
         if part.begins {
             journal.begin_segment()?;
         }
-        let (mut number, mut looked) = (journal.first(), 0);
         while number <= part.until && looked < part.bytes {
             looked += refresh(stage, journal, number)?;
             number += 1;
         }
         aging.looked(looked);
         self.aged = number;
+        if number > part.until {
+            stage.write_a_chunk();
+        }
         Ok(())
     }
 
@@ -203,4 +206,54 @@ fn refresh(stage: &Stage, journal: &Journal, number: u64) -> Result<u64, Journal
     let mentions = Mentions::read(&chunk).map_err(|error| journal.damaged(number, &error.to_string()))?;
     stage.refresh(&mentions);
     Ok(chunk.len() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicU64;
+
+    use eclusa_core::gate::GateSpecs;
+    use eclusa_core::{Chain, Clock, JobId, LaneSpec, Name, NewJob, Spec, Time, UpstreamSpec};
+
+    use super::*;
+    use crate::config::{Ack, SHORTEST_FORGET_WITHIN};
+
+    /// In milliseconds.
+    #[derive(Default)]
+    struct ManualClock(AtomicU64);
+
+    impl Clock for ManualClock {
+        fn now(&self) -> Time {
+            Time::from_millis(self.0.load(Ordering::Relaxed))
+        }
+    }
+
+    #[test]
+    fn a_pass_removes_its_last_chunks_even_if_nothing_in_them_is_alive_and_nobody_writes() {
+        let dir = tempfile::tempdir().unwrap();
+        let journal = Journal::open(dir.path(), Ack::Fsync, |_, _| Ok::<_, JournalError>(())).unwrap();
+        let clock = Arc::new(ManualClock::default());
+        let (lane, up) = (Name::new("work").unwrap(), Name::new("up").unwrap());
+        let rules = LaneSpec::new(lane.clone(), Chain::new(vec![up.clone()]).unwrap());
+        let spec = Spec::new(vec![rules], vec![UpstreamSpec::new(up, GateSpecs::default())]).unwrap();
+        let stage = Stage::new(Engine::new(&spec), clock.clone(), Some(Arc::new(Doorbell::default())), None);
+        let aging = Aging::new(SHORTEST_FORGET_WITHIN, clock.now());
+        let mut desk = DeskWork { journal, cleaning: Cleaning::default(), aging, aged: 0 };
+        let job = NewJob::new(JobId(1), lane, "acme", vec![b'x'; 1_000]);
+        drop(stage.run(|engine, now| engine.enqueue(vec![job], now)).unwrap());
+        assert!(desk.write_group(&stage).unwrap());
+        for _ in 0..20 {
+            desk.journal.append(&Engine::begin_chunk(), 0).unwrap();
+        }
+        let last = desk.journal.last();
+        // One pass: it begins with the first look and takes one and a half seconds.
+        for _ in 0..3 {
+            clock.0.fetch_add(1_000, Ordering::Relaxed);
+            desk.age(&stage).unwrap();
+            desk.write_group(&stage).unwrap();
+        }
+        let first = desk.journal.first();
+        assert!(first > last, "{first} is still there, and {last} was the last");
+        assert_eq!(stage.look(|engine| engine.lanes(Time::default())[0].queued.iter().sum::<u64>()), 1);
+    }
 }

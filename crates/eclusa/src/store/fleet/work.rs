@@ -31,6 +31,8 @@ pub(super) struct Work {
     cleaning: Cleaning,
     /// Set with the first changes.
     aging: Option<Aging<Position>>,
+    /// The last chunk that was rewritten because of its age.
+    aged: Position,
     /// Batches that were handed out: their number, the callers that wait for them, and their gate changes.
     pub(super) groups: VecDeque<(u64, Durable, Vec<GateChange>)>,
     pub(super) handed: u64,
@@ -56,8 +58,10 @@ impl Work {
         shared: &Shared,
     ) -> Option<Batch> {
         let stage = self.stage.clone()?;
-        let aged = self.age(now, &stage, journal, shared);
-        let keep_from = self.clean(&stage, journal).max(aged);
+        let own = Position { epoch: self.epoch, number };
+        self.age((now, own), &stage, journal, shared);
+        let aged = journal.after(self.aged).unwrap_or(own);
+        let keep_from = self.clean(&stage, journal).max(Some(aged));
         shared.journal_bytes.store(journal.bytes(), Ordering::Relaxed);
         let Group { records, durable, answers, gates } = stage.take_group().ok()??;
         self.handed += 1;
@@ -92,30 +96,33 @@ impl Work {
         last.and_then(|last| journal.after(last)).or(first)
     }
 
-    /// Marks what is still alive in old chunks as changed; returns the first chunk that is still needed then.
+    /// Marks what is still alive in old chunks as changed, so that they can be removed with the next one, which is `own`.
     fn age(
         &mut self,
-        now: Time,
+        (now, own): (Time, Position),
         stage: &Stage,
         journal: &mut RedisJournal,
         shared: &Shared,
-    ) -> Option<Position> {
-        let ends = (journal.first()?, journal.last()?);
+    ) -> Option<()> {
+        let (next, last) = (journal.after(self.aged).unwrap_or(own), journal.last()?);
         let aging = self.aging.get_or_insert_with(|| Aging::new(shared.forget_within, now));
-        let part = aging.part(now, ends, journal.bytes())?;
-        let (mut looked, mut last) = (0, Position::default());
-        while looked < part.bytes && last < part.until {
-            let page = journal.page(last).ok()?;
+        let part = aging.part(now, (next, last), journal.bytes())?;
+        let mut looked = 0;
+        while looked < part.bytes && self.aged < part.until {
+            let page = journal.page(self.aged).ok()?;
             for (position, bytes) in page.iter().filter(|(position, _)| *position <= part.until) {
                 stage.refresh(&read_mentions(*position, bytes).ok()?);
-                (looked, last) = (looked + bytes.len() as u64, *position);
+                (looked, self.aged) = (looked + bytes.len() as u64, *position);
             }
             if page.last().is_none_or(|(position, _)| *position > part.until) {
                 break;
             }
         }
         aging.looked(looked);
-        journal.after(last)
+        if self.aged >= part.until {
+            stage.write_a_chunk();
+        }
+        Some(())
     }
 
     /// The next part of a snapshot.

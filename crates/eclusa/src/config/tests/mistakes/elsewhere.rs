@@ -40,6 +40,27 @@ error: unknown key `where` in `store`
 }
 
 #[test]
+fn a_time_to_forget_in_that_cannot_be_kept() {
+    said(
+        r#"
+[upstreams.api]
+url = "https://api.example.com"
+[store]
+forget_within = "9s"
+"#,
+        r#"
+error: `store.forget_within` is too short to be kept
+ --> eclusa.toml:4:17
+  |
+4 | forget_within = "9s"
+  |                 ^^^^
+  |
+  = help: write at least "10s"
+"#,
+    );
+}
+
+#[test]
 fn a_variable_that_is_not_set() {
     said(
         r#"
