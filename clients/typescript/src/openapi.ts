@@ -677,7 +677,8 @@ export interface paths {
         put?: never;
         /**
          * Settle a lease: report the result of its call
-         * @description The gates count it like every other call.
+         * @description The gates count it like every other call. With a key bound to tenants, or to lanes where other lanes use the upstream too,
+         *     it only settles what the lease holds: breaker, cooldown, pace and `Retry-After` are shared with others.
          */
         post: operations["settleLease"];
         delete?: never;
@@ -1409,7 +1410,7 @@ export interface components {
         FleetFault: {
             /**
              * Format: date-time
-             * @description When the process that answers noticed.
+             * @description When the responding process noticed.
              */
             at?: string | null;
             /** @description `takeover`, `store_lost`, `store_back` or `data_lost`. */
@@ -1490,19 +1491,22 @@ export interface components {
         Instance: {
             /** @description The first 20 of them. */
             differing: string[];
-            /** @description Lanes and upstreams for which it was given other rules than those in force. */
+            /** @description Lanes and upstreams whose rules in this process's config differ from those in force. */
             differs: number;
             /** @description Its id. */
             id: string;
-            /** @description Whether it was asked to stop and still serves requests. */
+            /** @description Whether it is stopping and still serves requests. */
             leaving: boolean;
-            /** @description Whether it decides. */
+            /** @description Whether it owns the store. */
             owner: boolean;
-            /** @description What it does: `all`, `api`, `worker`, or `library` for a program with limits of its own. */
+            /** @description Its role: `all`, `api`, `worker`, or `library` for a program that uses the Rust library. */
             role: string;
-            /** @description Processes with the same word here go by the same rules; absent where only one can use the store. */
+            /**
+             * @description A version of its rules: equal for processes with the same rules. Absent where only one process can use the
+             *     store.
+             */
             rules?: string;
-            /** @description Whether it is the process that answers. */
+            /** @description Whether it is the responding process. */
             self: boolean;
         };
         /**
@@ -1729,7 +1733,7 @@ export interface components {
             /** @description Jobs that wait for their turn, by priority. */
             queued: components["schemas"]["Levels"];
             quotes?: components["schemas"]["QuoteErrors"] | null;
-            /** @description How fast it moves. */
+            /** @description Recent rates. */
             rates: components["schemas"]["LaneRates"];
             /** @description Totals since the lane exists. */
             totals: components["schemas"]["LaneTotals"];
@@ -1766,7 +1770,7 @@ export interface components {
          * @enum {string}
          */
         LaneMode: "queue" | "direct";
-        /** @description What happened in a second, on average over about the last minute. */
+        /** @description Events per second, on average over about the last minute. */
         LaneRates: {
             /**
              * Format: double
@@ -1900,7 +1904,7 @@ export interface components {
              */
             p95: number;
         };
-        /** @description A lease lasts longer. */
+        /** @description A lease was extended. */
         LeaseExtended: {
             /** @description Always `true`. */
             extended: boolean;
@@ -1992,18 +1996,18 @@ export interface components {
         OneOrPage: components["schemas"]["BucketState"] | components["schemas"]["PolicyList"];
         /** @description The response to a credit request. */
         OneOrSeveral: components["schemas"]["CreditAnswer"] | components["schemas"]["CreditAnswers"];
-        /** @description The process that decides. */
+        /** @description The process that owns the store. */
         Owner: {
             /**
              * Format: int64
-             * @description Rises with each change of owner.
+             * @description Increases with each change of owner.
              */
             epoch: number;
-            /** @description Its id, one of those in `instances`. */
+            /** @description Its id, as in `instances`. */
             id: string;
             /**
              * Format: date-time
-             * @description When the process that answers first saw it own.
+             * @description When the responding process first saw this owner.
              */
             since?: string | null;
         };
@@ -2118,6 +2122,15 @@ export interface components {
              * @description Nineteen of twenty were off by no more seconds.
              */
             p95Sec: number;
+        };
+        /** @description A sentence as a code with arguments, for translation, and in English. */
+        Remark: {
+            /** @description The names, numbers and times of the sentence. */
+            args: Record<string, never>;
+            /** @description What is said. */
+            code: string;
+            /** @description The sentence in English. */
+            text: string;
         };
         /**
          * @description The progress of a bulk replay.
@@ -2243,10 +2256,10 @@ export interface components {
             kind: string;
             /**
              * Format: int64
-             * @description How often Redis was found to have lost what this process had acknowledged.
+             * @description How often Redis was found to have lost data that it had acknowledged to this process.
              */
             losses: number;
-            /** @description `ok`, or `lost` while it does not answer: breakers and limits are then those of this process alone. */
+            /** @description `ok`, or `lost` while it does not answer. Breakers and limits are then local to this process. */
             status: string;
             /** @description Its address, without user and password. */
             url: string;
@@ -2340,7 +2353,7 @@ export interface components {
              *     when it began to.
              */
             errorsLastMinute?: number;
-            /** @description Every gate's state. */
+            /** @description The state of every gate. */
             gates: components["schemas"]["Gate"][];
             /**
              * Format: int32
