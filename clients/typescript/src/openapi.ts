@@ -402,6 +402,30 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/events": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Follow everything
+         * @description Server-sent events. The first is a `snapshot` (a `LiveSnapshot`). Then, at most twice a second and only if something changed:
+         *     `lanes` and `upstreams` (arrays of those that changed; one that is gone is `{name, removed: true}`), `alerts` and `fleet`
+         *     (whole), `status` (whole, as `GET /v1/status`) and `jobs` (an array of `LiveJob`, in order). `gap` says that changes of jobs were missed; a `snapshot` follows. The
+         *     `id` of an event is an opaque cursor: a client that sends it as `Last-Event-ID` gets what came after it, if that is still
+         *     known. A key bounded to some lanes or tenants is told only of these.
+         */
+        get: operations["followEverything"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/health": {
         parameters: {
             query?: never;
@@ -1406,6 +1430,26 @@ export interface components {
             /** @description Letters created at or before this time: ISO 8601, or an age such as `7d`. */
             until?: string | null;
         };
+        /** @description The store and the processes that share it. */
+        Fleet: {
+            /**
+             * @description What went wrong lately with the store and between its processes, as the responding process saw it: at most 50, the
+             *     newest first.
+             */
+            faults: components["schemas"]["FleetFault"][];
+            /** @description Processes that share the store. */
+            instances: components["schemas"]["Instance"][];
+            owner?: components["schemas"]["Owner"] | null;
+            /**
+             * Format: date-time
+             * @description When the responding process was started.
+             */
+            startedAt?: string | null;
+            /** @description The store. */
+            store: components["schemas"]["StoreHealth"];
+            /** @description The version of the responding process. */
+            version: string;
+        };
         /** @description Something that went wrong, or is right again. */
         FleetFault: {
             /**
@@ -1941,6 +1985,48 @@ export interface components {
              * @description Absent if the upstream has no bucket.
              */
             tokensAvailable?: number | null;
+        };
+        /** @description Something that happened to a job, as those who follow everything are told. */
+        LiveJob: {
+            /**
+             * Format: date-time
+             * @description When.
+             */
+            at?: string | null;
+            /** @description The upstream's code, where it failed the job and gave one. */
+            code?: string | null;
+            /** @description What happened. */
+            event: components["schemas"]["TimelineEvent"];
+            /** @description The id that its caller gave, else its own. */
+            id: string;
+            /** @description The job's own id. */
+            jobId: string;
+            /** @description Its lane. */
+            lane: string;
+            /** @description Its priority. */
+            priority: components["schemas"]["Priority"];
+            /** @description Why it was dropped or failed. */
+            reason?: string | null;
+            /** @description Its status after that. */
+            status: components["schemas"]["JobStatus"];
+            /** @description Its tenant. */
+            tenant: string;
+            /** @description The upstream that this was about. */
+            upstream?: string | null;
+        };
+        /** @description Everything as it is when a stream begins, of the topics that were asked for. */
+        LiveSnapshot: {
+            alerts?: components["schemas"]["AlertList"] | null;
+            /**
+             * Format: date-time
+             * @description What time it was in the store.
+             */
+            at: string;
+            fleet?: components["schemas"]["Fleet"] | null;
+            /** @description The lanes. */
+            lanes?: components["schemas"]["Lane"][] | null;
+            /** @description The upstreams. */
+            upstreams?: components["schemas"]["Upstream"][] | null;
         };
         /** @description A message to send. */
         Message: {
@@ -3898,6 +3984,43 @@ export interface operations {
             413: components["responses"]["TooLarge"];
             422: components["responses"]["Invalid"];
             503: components["responses"]["QueueFullOrStoreUnavailable"];
+        };
+    };
+    followEverything: {
+        parameters: {
+            query?: {
+                /** @description Any of `lanes`, `upstreams`, `jobs`, `alerts`, `fleet` and `status`, separated by commas; all if absent. */
+                topics?: string;
+                /** @description Only this lane, and jobs of it. */
+                lane?: string;
+                /** @description Only jobs of this tenant. */
+                tenant?: string;
+                /** @description The id of the last event that was received, where no `Last-Event-ID` can be sent. */
+                cursor?: string;
+            };
+            header?: {
+                /** @description The id of the last event that was received */
+                "Last-Event-ID"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Events */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/event-stream": string;
+                };
+            };
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            422: components["responses"]["Invalid"];
+            503: components["responses"]["TooManyStreamsOrStoreUnavailable"];
         };
     };
     getHealth: {

@@ -10,8 +10,8 @@ use eclusa_core::{
     Correction, Correlation, CountLetters, Credit, Credited, DeadLetterView, DiscardedLetters, Dispatch,
     Dispatched, End, Ended, EnqueueAnswer, Enqueued, Fire, Fired, Grant, HashKey, Hold, JobCursor, JobId,
     JobPage, JobQuery, JobView, LaneView, LeaseId, LetterCounts, LetterFilter, LetterPage, LetterQuery, Name,
-    NewJob, Outcome, Poll, Replay, Replayed, Report, ServedBy, Settled, Settlement, Span, Spec, Status,
-    Store, Swept, TenantView, Time, UpstreamView, Wait, Watch, Why,
+    NewJob, Observe, Observed, Outcome, Poll, Replay, Replayed, Report, ServedBy, Settled, Settlement, Span,
+    Spec, Status, Store, Swept, TenantView, Time, UpstreamView, Wait, Watch, Why,
 };
 
 use crate::clock::ManualClock;
@@ -528,6 +528,10 @@ impl<S: Store> Harness<S> {
         let codes = self.store.codes(name(upstream)).await.expect("the store answers");
         let told = |code: CodeView| (code.code.to_string(), code.seen, code.cured, code.failed_again);
         codes.expect("a known upstream").into_iter().map(told).collect()
+    }
+
+    pub(crate) async fn observe(&self, ask: Observe) -> Observed {
+        self.store.observe(ask).await.expect("the store answers")
     }
 
     pub(crate) async fn tenants(&self) -> Vec<TenantView> {

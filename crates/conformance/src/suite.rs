@@ -531,6 +531,10 @@ macro_rules! suite {
             success_at_another_upstream_does_not_count_for_a_code,
             a_replayed_letter_is_a_retry_of_its_code,
         ]);
+        $crate::theme!($open, observing: [
+            an_observer_is_told_what_happened_or_that_something_is_missing,
+            a_cursor_of_nobody_is_a_gap,
+        ]);
         $crate::theme!($open, coalescing: [
             equal_requests_are_sent_once_and_all_get_the_answer,
             the_line_continues_behind_a_job_that_is_set_aside,

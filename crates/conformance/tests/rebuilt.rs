@@ -13,9 +13,9 @@ use eclusa_core::{
     BulkAnswer, BulkAsk, CancelAll, Cancelled, CancelledAll, Clock, CodeView, CompleteAnswer, Completion,
     Corrected, Correction, CountLetters, Credit, Credited, DeadLetterView, DiscardedLetters, Dispatch,
     Dispatched, Engine, EnqueueAnswer, Fire, Fired, HashKey, JobId, JobPage, JobQuery, JobView, LaneView,
-    LeaseId, LetterCounts, LetterPage, LetterQuery, Name, NewJob, Poll, Polls, ProcessId, Registration,
-    Replay, Replayed, Restorer, SettleAnswer, Settlement, Span, Spec, Store, Swept, TenantView, Time,
-    UpstreamView, Wait, Watch, Why,
+    LeaseId, LetterCounts, LetterPage, LetterQuery, Name, NewJob, Observe, Observed, Poll, Polls, ProcessId,
+    Registration, Replay, Replayed, Restorer, SettleAnswer, Settlement, Span, Spec, Store, Swept, TenantView,
+    Time, UpstreamView, Wait, Watch, Why,
 };
 
 /// Records in memory, and no engine between verbs.
@@ -123,6 +123,10 @@ impl Store for Rebuilt {
 
     fn schedules(&self) -> impl Answer<Vec<(Name, Time)>> {
         self.run(|engine, _| engine.schedules())
+    }
+
+    fn observe(&self, ask: Observe) -> impl Answer<Observed> {
+        self.run(move |engine, now| engine.observe(&ask, now))
     }
 
     fn codes(&self, upstream: Name) -> impl Answer<Option<Vec<CodeView>>> {

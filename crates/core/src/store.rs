@@ -15,8 +15,8 @@ use crate::time::{Span, Time};
 use crate::verbs::{
     Admit, Admitted, Advance, Advanced, BulkAnswer, BulkAsk, CancelAll, Cancelled, CancelledAll,
     CompleteAnswer, Completion, Corrected, Correction, CountLetters, Credit, Credited, DiscardedLetters,
-    Dispatch, Dispatched, EnqueueAnswer, Fire, Fired, LetterCounts, LetterPage, LetterQuery, Poll, Polls,
-    Replay, Replayed, SettleAnswer, Settlement, Swept, Wait,
+    Dispatch, Dispatched, EnqueueAnswer, Fire, Fired, LetterCounts, LetterPage, LetterQuery, Observe,
+    Observed, Poll, Polls, Replay, Replayed, SettleAnswer, Settlement, Swept, Wait,
 };
 use crate::views::{
     BucketPage, BucketQuery, CodeView, JobPage, JobQuery, LaneView, TenantView, UpstreamView, Why,
@@ -143,6 +143,8 @@ pub trait Store: Send + Sync {
     fn schedules(&self) -> impl Answer<Vec<(Name, Time)>>;
     /// The firing alerts and the most recently resolved ones.
     fn alerts(&self) -> impl Answer<AlertsView>;
+    /// What changed since the asker last looked. If nothing did, the store may hold the question for up to `ask.wait`.
+    fn observe(&self, ask: Observe) -> impl Answer<Observed>;
     /// Tenants of a lane from index `from` on, at most `max`, each with its index.
     fn tenants(&self, lane: Name, from: u32, max: usize) -> impl Answer<Vec<(u32, TenantView)>>;
     /// A dead letter of any lane.

@@ -2,6 +2,7 @@
 
 mod awaiting;
 mod letters;
+mod observe;
 mod policy;
 mod replays;
 
@@ -24,6 +25,7 @@ pub use letters::{
     LetterQuery,
 };
 pub(crate) use letters::{NO_CODE, fits_code};
+pub use observe::{JobTransition, Observe, ObserveCursor, Observed, ObservedState};
 pub use policy::{Corrected, Correction, Credit, Credited};
 pub use replays::{BulkAnswer, BulkAsk, BulkStatus, BulkView, Replay, Replayed, ReplayedLetter};
 

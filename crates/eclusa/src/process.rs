@@ -97,6 +97,7 @@ pub(crate) fn open(config: Config, role: ProcessRole, clock: Arc<dyn Clock>) -> 
         peers,
         life,
         streams,
+        live: Arc::default(),
         metrics,
         traces,
         rates,

@@ -29,6 +29,7 @@ pub mod keys;
 pub mod leases;
 pub mod letters;
 pub mod lines;
+pub mod observing;
 pub mod partial_sends;
 pub mod policies;
 pub mod priority;

@@ -92,7 +92,7 @@ impl Engine {
         }
         self.stop_waiting(index);
         self.keep_answer(index, Some(answer));
-        self.jobs[index].note(now, EventKind::Served(by));
+        self.note(index, now, EventKind::Served(by));
         self.finish(index, End::Served(by), now);
     }
 

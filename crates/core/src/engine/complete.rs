@@ -131,7 +131,7 @@ impl Engine {
         if self.untried(&self.jobs[job]).is_empty() || self.jobs[job].is_expired(now) {
             return false;
         }
-        self.jobs[job].note(now, EventKind::WaitsForRest);
+        self.note(job, now, EventKind::WaitsForRest);
         self.wait(job, None);
         self.promote_next_after(job);
         true

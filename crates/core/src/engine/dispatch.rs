@@ -362,9 +362,8 @@ impl Engine {
         let correlation = self.jobs[index].correlation();
         let held = Lease { used_by, upstream: Some(at), pass, holds, tenant, correlation, expires };
         self.leases.insert(lease, held);
-        let job = &mut self.jobs[index];
-        job.upstream = Some(upstream);
-        job.note(now, EventKind::Started(upstream));
+        self.jobs[index].upstream = Some(upstream);
+        self.note(index, now, EventKind::Started(upstream));
         self.jobs.touch(index);
         at
     }

@@ -10,6 +10,7 @@ use crate::lane::JobHold;
 use crate::spec::{DeadLetterSpec, Keep};
 use crate::table::{JobIx, LaneIx};
 use crate::time::{Span, Time};
+use crate::timeline::EventKind;
 use crate::verbs::MAX_BATCH;
 
 impl Engine {
@@ -127,6 +128,7 @@ impl Engine {
         };
         self.jobs[index].phase = Phase::Finished { at: now, number, status, dropped, served };
         self.jobs.touch(index);
+        self.note_unstored(index, now, EventKind::Ended(status));
         self.call_back(index, now);
         self.report_end(index, end, avoided);
         if let Some(key) = cache_key {

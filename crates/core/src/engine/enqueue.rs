@@ -12,6 +12,7 @@ use crate::lane::{JobHold, MAX_KEYS};
 use crate::spec::Capacity;
 use crate::table::{GroupIx, JobIx, LaneIx};
 use crate::time::Time;
+use crate::timeline::EventKind;
 use crate::verbs::{EnqueueAnswer, Enqueued};
 
 /// Bytes of cached answers that one enqueue returns. Further jobs wait and get their answer just before they would
@@ -188,6 +189,7 @@ impl Engine {
         }
         let due = (!new.delay.is_zero()).then(|| now + new.delay);
         self.wait(index, due);
+        self.note_unstored(index, now, EventKind::Accepted);
         index
     }
 

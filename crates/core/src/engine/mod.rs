@@ -33,6 +33,7 @@ mod jobs;
 mod keys;
 mod leases;
 mod letters;
+mod observe;
 mod outlook;
 mod park;
 mod poll;
@@ -77,6 +78,7 @@ use self::codes::Codes;
 use self::debits::Debits;
 use self::jobs::{Job, Jobs, Phase};
 use self::leases::Leases;
+use self::observe::Observation;
 use self::rules::Rules;
 use self::schedule::Schedules;
 use self::submission::SubmissionIndex;
@@ -144,6 +146,8 @@ pub struct Engine {
     owed: BTreeMap<(LaneIx, u64), Arc<str>>,
     /// Jobs that ended in the current verb; moved into its answer.
     ended: Vec<Ended>,
+    /// Transitions for observers; `None` while there are none.
+    observation: Option<Box<Observation>>,
     /// Lanes that may be able to start jobs; see [`Engine::take_ready_lanes`].
     ready_lanes: BTreeSet<LaneIx>,
     /// How far engine time is ahead of the clock, as last saved; `None` if it must be saved again.

@@ -64,7 +64,7 @@ pub struct RegistrationView {
     pub last_heard: Option<Time>,
     /// The number of lanes and upstreams that follow other rules than these.
     pub differs: usize,
-    /// The names of the first of them, at most [`MAX_DIFFERING`].
+    /// The names of the first of them, at most `MAX_DIFFERING`.
     pub differing: Vec<Name>,
 }
 

@@ -129,9 +129,8 @@ impl Engine {
             Outcome::Retry { after, failure } if now + after <= self.jobs[job].expires_at => {
                 let at = now + after;
                 self.fail_attempt(job, failure, now);
-                let state = &mut self.jobs[job];
-                state.tried = 0;
-                state.note(now, EventKind::RetryAt(at));
+                self.jobs[job].tried = 0;
+                self.note(job, now, EventKind::RetryAt(at));
                 self.wait(job, Some(at));
                 self.promote_next_after(job);
                 Settled::RetryAt(at)
@@ -154,7 +153,7 @@ impl Engine {
                 if state.tried == 0 {
                     state.attempts -= 1;
                 }
-                state.note(now, EventKind::Released);
+                self.note(job, now, EventKind::Released);
                 self.wait(job, None);
                 self.promote_next_after(job);
                 Settled::Requeued
@@ -174,8 +173,7 @@ impl Engine {
             if let Some(code) = &failure.code {
                 self.note_failure_code(upstream, code, now);
             }
-            let state = &mut self.jobs[job];
-            state.note(now, EventKind::Failed(upstream, Some(FailureNote::of(&failure).into())));
+            self.note(job, now, EventKind::Failed(upstream, Some(FailureNote::of(&failure).into())));
         }
         let failure = failure.at(now);
         self.jobs[job].rare().failure = Some(failure.clone());
@@ -219,7 +217,7 @@ impl Engine {
         let state = &mut self.jobs[job];
         state.phase = Phase::Processing { lease: id };
         if let Some(upstream) = state.upstream {
-            state.note(now, EventKind::Awaiting(upstream));
+            self.note(job, now, EventKind::Awaiting(upstream));
         }
         self.jobs.touch(job);
         id
@@ -274,7 +272,7 @@ impl Engine {
             Err(denial) => {
                 self.release_lane(&lease, CallResult::Success, now);
                 self.stop_processing(job);
-                self.jobs[job].note(now, EventKind::WaitsForRest);
+                self.note(job, now, EventKind::WaitsForRest);
                 self.wait(job, None);
                 self.promote_next_after(job);
                 Advanced::Waits(denial)

@@ -99,7 +99,7 @@ impl Engine {
         let lost = state.lost;
         let retries = self.lane_of(job).spec.as_ref().is_none_or(|spec| spec.retry.retries_ambiguous());
         if !awaited && retries && lost < MAX_LOST {
-            self.jobs[job].note(now, EventKind::TakenUp);
+            self.note(job, now, EventKind::TakenUp);
             self.wait(job, None);
             self.promote_next_after(job);
             return;

@@ -26,6 +26,7 @@ pub use alert::Delivery;
 pub use question::Question;
 pub(crate) use record::{RECORD_VERSION, append_record, read_mentions, read_records};
 pub use reply::Reply;
+pub(crate) use reply::encode_state;
 pub(crate) use spec::{decode_gates, decode_lane, encode_gates, encode_lane};
 pub use spec::{decode_spec, encode_spec};
 use thiserror::Error;

@@ -6,7 +6,7 @@ use super::convert::{Bytes, Layout, decode, encode, layout_enum, layout_struct};
 use super::letters::{BulkAskLayout, CountLettersLayout, LetterQueryLayout, ReplayLayout};
 use super::shared::{
     BucketIdLayout, BucketSpecLayout, DeniedLayout, HoldLayout, JobCursorLayout, LeaseIdLayout, LevelLayout,
-    StatusLayout,
+    ObserveCursorLayout, StatusLayout,
 };
 use crate::alert::{AlertLimits, DeadLetterRate, Evaluation, Watch};
 use crate::engine::{BucketOf, FallbackCall, FallbackLog, FallbackReport, ProcessId};
@@ -17,7 +17,7 @@ use crate::policy::HashKey;
 use crate::time::Span;
 use crate::verbs::{
     Admit, Advance, BulkAsk, CancelAll, Completion, Correction, CountLetters, Credit, Dispatch, Fire,
-    LetterQuery, Outcome, Poll, Polling, Replay, Report, RetryAfter, Settlement, Usage, Wait,
+    LetterQuery, Observe, Outcome, Poll, Polling, Replay, Report, RetryAfter, Settlement, Usage, Wait,
 };
 use crate::views::{BucketQuery, JobQuery};
 
@@ -69,6 +69,7 @@ pub enum Question {
     DiscardAll(LetterQuery),
     Bulk(BulkAsk),
     Codes(Name),
+    Observe(Observe),
 }
 
 impl Question {
@@ -125,7 +126,10 @@ layout_enum!(QuestionLayout<'a> = Question {
     DiscardAll(query: LetterQueryLayout<'a>),
     Bulk(ask: BulkAskLayout<'a>),
     Codes(upstream: &'a str),
+    Observe(ask: ObserveLayout),
 });
+
+layout_struct!(ObserveLayout = Observe { seen: Option<ObserveCursorLayout>, wait: u64 });
 
 layout_struct!(WatchLayout<'a> = Watch { lost_data: bool, evaluation: Option<EvaluationLayout<'a>> });
 

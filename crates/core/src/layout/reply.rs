@@ -8,12 +8,13 @@ use super::letters::{
     ReplayedLetterLayout,
 };
 use super::shared::{
-    BucketIdLayout, DeniedLayout, JobCursorLayout, LeaseIdLayout, LevelLayout, ReasonLayout, StatusLayout,
+    BucketIdLayout, DeniedLayout, JobCursorLayout, LeaseIdLayout, LevelLayout, ObserveCursorLayout,
+    ReasonLayout, StatusLayout,
 };
 use super::view::{
-    CodeViewLayout, DeadLetterViewLayout, EndedLayout, FallbackLayout, GateViewLayout, JobPageLayout,
-    JobViewLayout, LaneViewLayout, PlaceLayout, RegistrationViewLayout, TenantViewLayout, UpstreamViewLayout,
-    WhyLayout,
+    CodeViewLayout, DeadLetterViewLayout, DropReasonLayout, EndedLayout, EventKindLayout, FallbackLayout,
+    GateViewLayout, JobPageLayout, JobViewLayout, LaneViewLayout, PlaceLayout, RegistrationViewLayout,
+    TenantViewLayout, UpstreamViewLayout, WhyLayout,
 };
 use crate::alert::{AlertChanges, AlertsView};
 use crate::dead_letter::{DeadLetterView, TrimReason};
@@ -27,7 +28,8 @@ use crate::time::Time;
 use crate::verbs::{
     Admission, Admitted, Advanced, BulkAnswer, Cached, Cancelled, CancelledAll, CompleteAnswer, Completed,
     Corrected, Credited, DiscardedLetters, Dispatched, DuePoll, EnqueueAnswer, Enqueued, Fired, Grant,
-    LetterCounts, LetterPage, Polls, Replayed, SettleAnswer, Settled, Swept,
+    JobTransition, LetterCounts, LetterPage, Observed, ObservedState, Polls, Replayed, SettleAnswer, Settled,
+    Swept,
 };
 use crate::views::{BucketPage, BucketView, CodeView, JobPage, LaneView, TenantView, UpstreamView, Why};
 
@@ -107,6 +109,8 @@ pub enum Reply {
     Bulk(BulkAnswer),
     /// To `Codes`.
     Codes(Option<Vec<CodeView>>),
+    /// To `Observe`.
+    Observed(Box<Observed>),
     /// The store cannot read the question, perhaps because it is of a newer version; says why.
     Unread(String),
 }
@@ -160,7 +164,41 @@ layout_enum!(ReplyLayout<'a> = Reply {
     Discarded(answer: DiscardedLettersLayout<'a>),
     Bulk(answer: BulkAnswerLayout<'a>),
     Codes(codes: Option<Vec<CodeViewLayout<'a>>>),
+    Observed(observed: Box<ObservedLayout<'a>>),
 });
+
+layout_struct!(ObservedLayout<'a> = Observed {
+    cursor: ObserveCursorLayout,
+    now: u64,
+    gap: bool,
+    jobs: Vec<JobTransitionLayout<'a>>,
+    state: Option<ObservedStateLayout<'a>>,
+});
+
+layout_struct!(ObservedStateLayout<'a> = ObservedState {
+    lanes: Vec<LaneViewLayout<'a>>,
+    upstreams: Vec<UpstreamViewLayout<'a>>,
+    alerts: AlertsViewLayout<'a>,
+});
+
+layout_struct!(JobTransitionLayout<'a> = JobTransition {
+    at: u64,
+    job: u128,
+    key: Option<&'a str>,
+    lane: &'a str,
+    tenant: &'a str,
+    level: LevelLayout,
+    kind: EventKindLayout<'a>,
+    status: StatusLayout,
+    dropped: Option<DropReasonLayout>,
+});
+
+/// The bytes of everything that observers are shown as a whole.
+pub(crate) fn encode_state(state: &ObservedState) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    encode(VERSION, &ObservedStateLayout::from_domain(state), &mut bytes);
+    bytes
+}
 
 layout_struct!(AlertChangesLayout<'a> = AlertChanges {
     fired: Vec<AlertLayout<'a>>,

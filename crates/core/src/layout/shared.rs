@@ -10,7 +10,7 @@ use crate::ids::LeaseId;
 use crate::job::{Hold, Level, Status};
 use crate::policy::BucketId;
 use crate::tokens::Tokens;
-use crate::verbs::Denied;
+use crate::verbs::{Denied, ObserveCursor};
 use crate::views::JobCursor;
 
 layout_enum!(LevelLayout = Level { High, Normal, Low });
@@ -150,3 +150,5 @@ impl<'a> Layout<'a, BucketSpec> for BucketSpecLayout {
         Ok(BucketSpec::restore(Tokens::from_micro(capacity), (refill_micro, refill_ms)))
     }
 }
+
+layout_struct!(ObserveCursorLayout = ObserveCursor { epoch: u64, began: u64, number: u64, state: u64 });

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
-use eclusa_core::{AlertKey, Store};
+use eclusa_core::{AlertKey, AlertsView, Store};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -39,12 +39,16 @@ pub(super) async fn list(
 ) -> Result<Json<AlertList>, Problem> {
     caller.may(Right::SeeAll)?;
     let view = store.alerts().await.map_err(|error| unavailable(&error))?;
-    let rules = rules.get();
+    Ok(Json(shown(&view, &caller, &rules.get().config)))
+}
+
+/// The alerts that the caller may see.
+pub(super) fn shown(view: &AlertsView, caller: &Caller, config: &Config) -> AlertList {
     let shown = |alerts: &[eclusa_core::Alert]| {
-        let own = alerts.iter().filter(|alert| may_see(&caller, &rules.config, &alert.condition.key));
+        let own = alerts.iter().filter(|alert| may_see(caller, config, &alert.condition.key));
         own.map(Alert::from).collect()
     };
-    Ok(Json(AlertList { alerts: shown(&view.firing), recent: shown(&view.recent) }))
+    AlertList { alerts: shown(&view.firing), recent: shown(&view.recent) }
 }
 
 pub(super) fn may_see(caller: &Caller, config: &Config, key: &AlertKey) -> bool {

@@ -16,7 +16,7 @@ use super::model::{Lane, LaneFacts, TenantFairnessMetrics};
 use super::problem::{Kind, Problem};
 use super::state::Api;
 use super::submit::{self, unavailable};
-use crate::rules::CurrentRules;
+use crate::rules::{CurrentRules, Rules};
 use crate::store::AnyStore;
 use crate::telemetry::{Metrics, Rates};
 
@@ -69,14 +69,7 @@ impl Lanes {
     }
 
     fn shown(&self, lane: &LaneView) -> Lane {
-        let (rules, now, answers) = (self.rules.get(), Instant::now(), &self.metrics.answers);
-        let facts = LaneFacts {
-            rules: rules.config.lanes.get(&lane.name).map(|lane| &**lane),
-            rates: self.rates.of(lane, answers, now),
-            answers: answers.of(&lane.name),
-            quotes: self.metrics.quoted.of(&lane.name, now),
-        };
-        Lane::new(lane, facts)
+        shown(lane, &self.rules.get(), &self.rates, &self.metrics)
     }
 
     async fn set_paused(&self, caller: &Caller, lane: &str, paused: bool) -> Result<Json<Lane>, Problem> {
@@ -88,6 +81,18 @@ impl Lanes {
         audit!(caller, action, lane = %name, "{did}");
         self.one(caller, lane).await
     }
+}
+
+/// A lane as it is shown.
+pub(super) fn shown(lane: &LaneView, rules: &Rules, rates: &Rates, metrics: &Metrics) -> Lane {
+    let (now, answers) = (Instant::now(), &metrics.answers);
+    let facts = LaneFacts {
+        rules: rules.config.lanes.get(&lane.name).map(|lane| &**lane),
+        rates: rates.of(lane, answers, now),
+        answers: answers.of(&lane.name),
+        quotes: metrics.quoted.of(&lane.name, now),
+    };
+    Lane::new(lane, facts)
 }
 
 /// Stop starting jobs of a lane; new jobs are still accepted

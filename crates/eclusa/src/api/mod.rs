@@ -23,6 +23,7 @@ mod jobs;
 mod json;
 mod lanes;
 mod limits;
+mod live;
 mod message;
 pub mod model;
 mod openapi;
@@ -76,7 +77,7 @@ use crate::peers::ProcessRole;
         description = "Queues, paces and retries calls to rate-limited APIs. Errors are problem details (RFC 9457); with \
                    `Accept: application/xml` they come as `application/problem+xml`."
     ),
-    components(schemas(model::JobEvent, problem::ProblemDetails))
+    components(schemas(model::JobEvent, model::LiveJob, live::LiveSnapshot, problem::ProblemDetails))
 )]
 struct Description;
 
@@ -88,6 +89,7 @@ fn calls() -> OpenApiRouter<Api> {
         .routes(routes!(jobs::wait))
         .routes(routes!(jobs::why))
         .routes(routes!(events::follow))
+        .routes(routes!(live::listen))
         .routes(routes!(lanes::list))
         .routes(routes!(lanes::get))
         .routes(routes!(lanes::tenants))

@@ -6,6 +6,7 @@ use axum::extract::FromRef;
 use eclusa_core::Clock;
 
 use super::events::Streams;
+use super::live::Live;
 use crate::decide::Decider;
 use crate::ids::Ids;
 use crate::leases::Leases;
@@ -54,6 +55,8 @@ parts! {
     life: Life;
     /// Limits the open event streams.
     streams: Streams;
+    /// Streams of everything that changes.
+    live: Live;
     /// Counters.
     metrics: Metrics;
     /// Begins spans.

@@ -64,7 +64,8 @@ pub(super) async fn status(
 }
 
 impl StatusParts {
-    async fn read(&self, caller: &Caller) -> Result<ServiceStatus, StoreError> {
+    /// The status as far as `caller` may see it.
+    pub(super) async fn read(&self, caller: &Caller) -> Result<ServiceStatus, StoreError> {
         let rules = self.rules.get();
         let (mut lanes, mut upstreams) = (self.store.lanes().await?, self.store.upstreams().await?);
         let mut alerts = self.store.alerts().await?.firing;

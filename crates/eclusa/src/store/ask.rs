@@ -72,6 +72,10 @@ macro_rules! store_by_asking {
                     ask!(self, Question::Alerts, Alerts)
                 }
 
+                async fn observe(&self, ask: Observe) -> Result<Observed, StoreError> {
+                    ask!(self, Question::Observe(ask), Observed).map(|observed| *observed)
+                }
+
                 async fn schedules(&self) -> Result<Vec<(Name, Time)>, StoreError> {
                     ask!(self, Question::Schedules, Schedules)
                 }

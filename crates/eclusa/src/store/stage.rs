@@ -156,6 +156,16 @@ impl Stage {
         look(&self.lock().engine)
     }
 
+    /// Looks at the engine as it is now, for somebody who tells nobody of it.
+    pub(super) fn peek<T>(&self, look: impl FnOnce(&Engine, Time) -> T) -> Result<T, StoreError> {
+        let mut state = self.lock();
+        if let Some(stopped) = &state.stopped {
+            return Err(stopped.clone());
+        }
+        let now = state.engine.now(self.clock.now());
+        Ok(look(&state.engine, now))
+    }
+
     /// Waits until `bytes` more may be staged; they count until the permit is dropped. What is larger than the whole
     /// bound waits until nothing else is staged.
     pub(super) async fn room_for(&self, bytes: usize) -> Option<SemaphorePermit<'_>> {

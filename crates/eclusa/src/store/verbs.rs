@@ -17,6 +17,7 @@ pub(super) fn apply(engine: &mut Engine, question: Question, now: Time) -> Reply
         Question::Fire(ask) => Reply::Fired(engine.fire(ask, now)),
         Question::Watch(ask) => Reply::Watched(engine.watch(ask, now)),
         Question::Alerts => Reply::Alerts(engine.alerts()),
+        Question::Observe(ask) => Reply::Observed(Box::new(engine.observe(&ask, now))),
         Question::Schedules => Reply::Schedules(engine.schedules()),
         Question::Codes(upstream) => Reply::Codes(engine.codes(&upstream)),
         Question::Admit(ask) => Reply::Admitted(engine.admit(&ask, now)),

@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use eclusa_core::layout::{Question, Reply};
-use eclusa_core::{Dispatch, Dispatched, JobView, StoreError, Time, Wait};
+use eclusa_core::{Dispatch, Dispatched, JobView, Observe, Observed, StoreError, Time, Wait};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::stage::{Stage, Ticket};
@@ -13,6 +13,11 @@ use super::verbs::{apply, ends, payload_bytes, undo_question};
 
 /// A waiting dispatch looks again after this long at the latest, in case a wake-up was missed.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// How often a held observer looks whether anything happened to jobs.
+const LOOK_AT_JOBS: Duration = Duration::from_millis(100);
+/// It looks at everything else once in so many times.
+const JOBS_PER_STATE: u32 = 5;
 
 /// A reply that may leave once it is durable.
 pub(super) type Staged<T> = (T, Option<Ticket>);
@@ -61,6 +66,9 @@ impl Stage {
             Question::Wait(ask) => {
                 Box::pin(self.wait_for_job(ask)).await.map(|(answer, durable)| (Reply::Job(answer), durable))
             }
+            Question::Observe(ask) if !ask.wait.is_zero() => Box::pin(self.observe_changes(ask))
+                .await
+                .map(|(told, durable)| (Reply::Observed(Box::new(told)), durable)),
             question => {
                 let (reply, durable) = self.run(|engine, now| self.withheld.apply(engine, question, now))?;
                 self.wakes.notify_ended(ends(&reply));
@@ -128,6 +136,30 @@ impl Stage {
                 () = sleep_until(deadline) => return look(),
             }
         }
+    }
+}
+
+impl Stage {
+    /// Looks at what is cheap to compare often, and at everything now and then: levels and times of gates change by themselves.
+    async fn observe_changes(&self, ask: Observe) -> Result<Staged<Observed>, StoreError> {
+        let deadline = Instant::now() + Duration::from_millis(ask.wait.as_millis());
+        let (told, durable) = self.run(|engine, now| engine.observe(&ask, now))?;
+        if told.is_news() {
+            return Ok((told, durable));
+        }
+        drop(durable);
+        let seen = told.cursor;
+        for looks in 1_u32.. {
+            sleep_until(deadline.min(Instant::now() + LOOK_AT_JOBS)).await;
+            let whole = looks.is_multiple_of(JOBS_PER_STATE);
+            let changed = self.peek(|engine, now| {
+                engine.jobs_changed_since(&seen) || (whole && engine.state_changed_since(&seen, now))
+            })?;
+            if changed || Instant::now() >= deadline {
+                break;
+            }
+        }
+        self.run(|engine, now| engine.observe(&ask, now))
     }
 }
 
@@ -303,6 +335,46 @@ mod tests {
         for answer in [follows.await, waits.await] {
             assert!(matches!(answer, Ok((Reply::Job(Some(job)), _)) if job.lines() == 2));
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_observer_is_held_until_something_changes_or_its_time_is_over() {
+        let stage = stage();
+        let observe =
+            |seen| stage.ask_and_wait(Question::Observe(Observe { seen, wait: Span::from_secs(5) }));
+        let observed = |told: Result<Staged<Reply>, StoreError>| match told {
+            Ok((Reply::Observed(observed), _)) => *observed,
+            other => panic!("{:?}", other.map(|(reply, _)| reply)),
+        };
+        let began = Instant::now();
+        let first = observed(observe(None).await);
+        assert_eq!(
+            (first.state.is_some(), began.elapsed()),
+            (true, Duration::ZERO),
+            "who begins does not wait"
+        );
+        let nothing = observed(observe(Some(first.cursor)).await);
+        assert_eq!((nothing.is_news(), began.elapsed().as_secs()), (false, 5));
+
+        let mut waits = pin!(observe(Some(nothing.cursor)));
+        assert!(poll!(&mut waits).is_pending());
+        stage.run(|engine, now| apply(engine, enqueue(1, 1), now)).unwrap();
+        let began = Instant::now();
+        let news = observed(waits.await);
+        assert_eq!((news.jobs.len(), news.state.is_some(), news.gap), (1, true, false));
+        assert!(began.elapsed() <= LOOK_AT_JOBS);
+
+        let mut waits = pin!(observe(Some(news.cursor)));
+        assert!(poll!(&mut waits).is_pending());
+        let pause = Question::Pause { lane: lane(), paused: true };
+        stage.run(|engine, now| apply(engine, pause, now)).unwrap();
+        let news = observed(waits.await);
+        assert!(news.jobs.is_empty() && news.state.is_some_and(|state| state.lanes[0].paused));
+
+        let mut waits = pin!(observe(Some(news.cursor)));
+        assert!(poll!(&mut waits).is_pending());
+        stage.stop(StoreError::Unavailable { cause: "another process took over".into() });
+        assert!(waits.await.is_err(), "who took over is asked instead");
     }
 
     #[tokio::test(start_paused = true)]

@@ -40,6 +40,7 @@ mod key_pools;
 mod learned_codes;
 mod limits;
 mod listener_tls;
+mod live;
 mod logs;
 mod mail;
 mod metrics;

@@ -9,8 +9,8 @@ use eclusa_core::{
     BulkAnswer, BulkAsk, CancelAll, Cancelled, CancelledAll, CodeView, CompleteAnswer, Completion, Corrected,
     Correction, CountLetters, Credit, Credited, DeadLetterView, DiscardedLetters, Dispatch, Dispatched,
     EnqueueAnswer, Fire, Fired, HashKey, JobId, JobPage, JobQuery, JobView, LaneView, LeaseId, LetterCounts,
-    LetterPage, LetterQuery, Name, NewJob, Poll, Polls, Replay, Replayed, SettleAnswer, Settlement, Span,
-    Store, StoreError, Swept, TenantView, Time, UpstreamView, Wait, Watch, Why,
+    LetterPage, LetterQuery, Name, NewJob, Observe, Observed, Poll, Polls, Replay, Replayed, SettleAnswer,
+    Settlement, Span, Store, StoreError, Swept, TenantView, Time, UpstreamView, Wait, Watch, Why,
 };
 
 /// A scenario on this store notices any visible effect of a restart or a takeover.
@@ -102,6 +102,10 @@ impl<S: Store> Store for Reopened<S> {
 
     fn schedules(&self) -> impl Answer<Vec<(Name, Time)>> {
         self.run(async move |store| store.schedules().await)
+    }
+
+    fn observe(&self, ask: Observe) -> impl Answer<Observed> {
+        self.run(async move |store| store.observe(ask).await)
     }
 
     fn codes(&self, upstream: Name) -> impl Answer<Option<Vec<CodeView>>> {

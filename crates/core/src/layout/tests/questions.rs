@@ -111,7 +111,7 @@ pub(super) fn all() -> Vec<(&'static str, Question)> {
     all.into_iter().map(|question| (file_name(&question), question)).collect()
 }
 
-fn of_operators() -> [Question; 6] {
+fn of_operators() -> [Question; 7] {
     [
         Question::Watch(watch()),
         Question::Alerts,
@@ -124,7 +124,12 @@ fn of_operators() -> [Question; 6] {
         Question::DiscardAll(LetterQuery { max: 100, ..LetterQuery::default() }),
         Question::Bulk(BulkAsk::Begin { id: id(1), filter: filter() }),
         Question::Codes(name("ses")),
+        Question::Observe(crate::Observe { seen: Some(observe_cursor()), wait: ms(2_000) }),
     ]
+}
+
+pub(super) fn observe_cursor() -> crate::ObserveCursor {
+    crate::ObserveCursor { epoch: 9, began: super::time(1), number: 7, state: u64::MAX }
 }
 
 fn watch() -> Watch {
@@ -193,6 +198,7 @@ fn file_name(question: &Question) -> &'static str {
         Question::Watch(_) => "question-watch",
         Question::Alerts => "question-alerts",
         Question::Codes(_) => "question-codes",
+        Question::Observe(_) => "question-observe",
     }
 }
 

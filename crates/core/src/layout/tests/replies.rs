@@ -74,6 +74,7 @@ fn of_letters() -> Vec<(&'static str, Reply)> {
                 failed_again: 3,
             }])),
         ),
+        ("reply-observed", Reply::Observed(Box::new(observed()))),
     ]
 }
 
@@ -485,6 +486,35 @@ fn bulks() -> Vec<BulkView> {
         ended: Some(time(2)),
     };
     [Counting, Running, Done, Stopped].map(view).into()
+}
+
+fn observed() -> crate::Observed {
+    let transition = |kind: EventKind<Name>, dropped| crate::JobTransition {
+        at: time(3),
+        job: id(1),
+        key: Some("outbox-1".into()),
+        lane: name("email"),
+        tenant: "acme".into(),
+        level: Level::High,
+        kind,
+        status: Status::Dropped,
+        dropped,
+    };
+    let state = crate::ObservedState {
+        lanes: vec![lane_view()],
+        upstreams: vec![upstream_view(BreakerState::HalfOpen)],
+        alerts: crate::AlertsView::default(),
+    };
+    crate::Observed {
+        cursor: super::questions::observe_cursor(),
+        now: time(4),
+        gap: true,
+        jobs: vec![
+            transition(EventKind::Started(name("ses")), None),
+            transition(EventKind::Ended(Status::Dropped), Some(DropReason::TtlExpired)),
+        ],
+        state: Some(state),
+    }
 }
 
 fn registration() -> RegistrationView {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use eclusa_core::{Event, EventKind, FailureNote, JobView, Name, Status, Time, numbered};
+use eclusa_core::{Event, EventKind, FailureNote, JobTransition, JobView, Name, Status, Time, numbered};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -192,6 +192,62 @@ impl JobEvent {
             (number, Self { entry: entry(event.at, &event.kind), status, job })
         };
         new.map(to_event).collect()
+    }
+}
+
+/// Something that happened to a job, as those who follow everything are told.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct LiveJob {
+    /// When.
+    #[schema(format = DateTime)]
+    pub at: Option<String>,
+    /// The job's own id.
+    pub job_id: String,
+    /// The id that its caller gave, else its own.
+    pub id: String,
+    /// Its lane.
+    pub lane: String,
+    /// Its tenant.
+    pub tenant: String,
+    /// Its priority.
+    #[schema(value_type = Priority)]
+    pub priority: String,
+    /// What happened.
+    #[schema(value_type = TimelineEvent)]
+    pub event: String,
+    /// Its status after that.
+    #[schema(value_type = JobStatus)]
+    pub status: String,
+    /// The upstream that this was about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub upstream: Option<String>,
+    /// Why it was dropped or failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// The upstream's code, where it failed the job and gave one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<String>,
+}
+
+impl From<&JobTransition> for LiveJob {
+    fn from(told: &JobTransition) -> Self {
+        let TimelineEntry { at, event, detail, upstream, code } = entry(told.at, &told.kind);
+        let dropped = told.dropped.map(|reason| reason.as_str().to_owned());
+        let said = matches!(told.kind, EventKind::Failed(..) | EventKind::Served(_));
+        Self {
+            at,
+            job_id: told.job.to_string(),
+            id: told.key.as_ref().map_or_else(|| told.job.to_string(), ToString::to_string),
+            lane: told.lane.to_string(),
+            tenant: told.tenant.to_string(),
+            priority: told.level.as_str().into(),
+            event,
+            status: told.status.as_str().into(),
+            upstream,
+            reason: dropped.or_else(|| detail.filter(|_| said)),
+            code,
+        }
     }
 }
 

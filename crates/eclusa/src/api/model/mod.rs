@@ -14,7 +14,7 @@ mod why;
 pub use alert::{Alert, AlertMessage};
 pub use codes::{CodeOutcome, UpstreamCodes};
 pub use dead_letter::DeadLetter;
-pub use job::{Accepted, Job, JobEvent, JobResult, LastFailure, TimelineEntry};
+pub use job::{Accepted, Job, JobEvent, JobResult, LastFailure, LiveJob, TimelineEntry};
 pub(crate) use lane::LaneFacts;
 pub use lane::{Lane, LaneHold, LaneTotals, Levels, TenantFairnessMetrics};
 pub use shown::ShownRequest;

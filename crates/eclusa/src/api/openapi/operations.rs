@@ -39,7 +39,7 @@ const BY_ID: &[Kind] = &[Kind::Conflict];
 const INTAKE: &[Kind] =
     &[Kind::Conflict, Kind::IdempotencyConflict, Kind::QueueFull, Kind::NotInTime, Kind::Stopping];
 
-pub(super) const OPERATIONS: [Operation; 50] = [
+pub(super) const OPERATIONS: [Operation; 51] = [
     call("enqueueJob", "post", "/v1/lanes/{lane}/jobs", INTAKE),
     call("enqueueJobs", "post", "/v1/lanes/{lane}/jobs/batch", &[Kind::Conflict, Kind::Stopping]),
     call("searchJobs", "get", "/v1/jobs", BY_LANE),
@@ -49,6 +49,7 @@ pub(super) const OPERATIONS: [Operation; 50] = [
     call("waitForJob", "get", "/v1/jobs/{id}/wait", BY_ID),
     call("explainJob", "get", "/v1/jobs/{id}/why", BY_ID),
     call("followJob", "get", "/v1/jobs/{id}/events", &[Kind::Conflict, Kind::TooManyStreams]),
+    call("followEverything", "get", "/v1/events", &[Kind::NotFound, Kind::TooManyStreams]),
     call("listLanes", "get", "/v1/lanes", NONE),
     call("getLane", "get", "/v1/lanes/{lane}", NONE),
     call("pauseLane", "post", "/v1/lanes/{lane}/pause", NONE),

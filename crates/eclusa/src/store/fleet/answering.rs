@@ -278,6 +278,7 @@ fn may_wait(question: &Question) -> bool {
     match question {
         Question::Dispatch(ask) => !ask.wait.is_zero(),
         Question::Wait(_) => true,
+        Question::Observe(ask) => !ask.wait.is_zero(),
         _ => false,
     }
 }

@@ -297,7 +297,7 @@ impl Asking {
 
 impl Pending {
     fn new(question: &Question, answer: Option<oneshot::Sender<Answered>>) -> Self {
-        let held = matches!(question, Question::Wait(_))
+        let held = matches!(question, Question::Wait(_) | Question::Observe(_))
             || matches!(question, Question::Dispatch(ask) if !ask.wait.is_zero());
         let repeatable = is_repeatable(question);
         let mut bytes = Vec::new();
