@@ -4,8 +4,9 @@
 #   scripts/setup.sh build   a Rust toolchain and a C compiler
 #   scripts/setup.sh test    the same, rustfmt, clippy and cargo-nextest; redis-server; python3 and node, for the documentation's
 #                            workers; aiosmtpd, a mail server; promtool, for the Prometheus rules; systemd-analyze and
-#                            PyYAML, for the files of deploy/; curl; npm, TypeScript, mypy, schemathesis and generators of
-#                            clients, for the API and its clients
+#                            PyYAML, for the files of deploy/; curl; tmux, a terminal; npm, TypeScript, mypy, schemathesis and
+#                            generators of clients, for the API and its clients; chromium and the packages of ui/, for the
+#                            dashboard
 #   scripts/setup.sh bench   the same as build, wrk and nginx; redis-server, node and npm, and BullMQ for it
 #   scripts/setup.sh deny    the same as build, and cargo-deny
 set -euo pipefail
@@ -54,6 +55,13 @@ need_node_modules() {
     npm install --prefix "$1" --no-package-lock --omit=optional --ignore-scripts --no-audit --no-fund >&2 || fail "the packages of $1 could not be installed"
 }
 
+# need_locked_modules DIR: the packages of its package-lock.json, and the programs that some of them have per platform.
+need_locked_modules() {
+    [[ "$1/node_modules/.package-lock.json" -nt "$1/package-lock.json" ]] && return
+    say "installing the packages of $1"
+    npm ci --prefix "$1" --ignore-scripts --no-audit --no-fund >&2 || fail "the packages of $1 could not be installed"
+}
+
 # need_python_packages DIR: the packages of its requirements.txt, in a separate directory next to it.
 need_python_packages() {
     [[ "$1/python/.installed" -nt "$1/requirements.txt" ]] && return
@@ -93,10 +101,13 @@ test)
     need_package node nodejs
     need_package npm npm
     need_node_modules clients/typescript
+    need_locked_modules ui
+    need_package chromium chromium
     need_venv target/clients-venv clients/requirements.txt
     need_package promtool prometheus
     need_package systemd-analyze systemd
     need_package curl curl
+    need_package tmux tmux
     need_python_packages crates/eclusa/tests/it/deploy
     ;;
 bench)

@@ -1,5 +1,5 @@
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
-import { join } from 'node:path';
+import { join, resolve } from 'node:path';
 import { brotliCompressSync, constants } from 'node:zlib';
 import { svelte } from '@sveltejs/vite-plugin-svelte';
 import { defineConfig, type Plugin } from 'vite';
@@ -9,11 +9,14 @@ const OUT = '../crates/eclusa/src/web/dist';
 
 /** Writes `NAME.br` next to each built file: the server sends it as is. */
 function precompress(): Plugin {
+  let root = '';
   return {
     name: 'precompress',
     apply: 'build',
+    configResolved(config) {
+      root = resolve(config.root, config.build.outDir);
+    },
     closeBundle() {
-      const root = join(import.meta.dirname, OUT);
       for (const name of readdirSync(root, { recursive: true, encoding: 'utf8' })) {
         if (!/\.(html|js|css)$/.test(name)) continue;
         const raw = readFileSync(join(root, name));

@@ -41,9 +41,9 @@ pub(crate) struct Buckets {
 
 pub(crate) fn measure() -> Result<Buckets, Failed> {
     let child = Command::new(env::current_exe()?).arg(ARGUMENT).output()?;
-    let told = String::from_utf8_lossy(&child.stdout);
+    let output = String::from_utf8_lossy(&child.stdout);
     let (bytes, left) =
-        told.trim().split_once(' ').ok_or_else(|| String::from_utf8_lossy(&child.stderr).into_owned())?;
+        output.trim().split_once(' ').ok_or_else(|| String::from_utf8_lossy(&child.stderr).into_owned())?;
     Ok(Buckets {
         decisions_per_second: decisions()?,
         governor_per_second: governor_decisions()?,
@@ -169,6 +169,7 @@ impl Policy {
             lease: Span::ZERO,
             nonce: fastrand::u64(..),
             after: None,
+            probe: true,
         }
     }
 

@@ -3,9 +3,8 @@
 //! `cargo run --release -p eclusa-bench` measures everything and writes `bench/results.json`;
 //! `… -- http` measures only the program over HTTP, `… -- direct` only direct lanes,
 //! `… -- buckets` only a million buckets, `… -- email` only the mail lane, `… -- redis` only the Redis store;
-//! `… -- engine WAITING TENANTS IN_FLIGHT`, `… -- redis WAITING TENANTS IN_FLIGHT`, `… -- takeover WAITING` and
-//! `… -- write|fsync WAITING TENANTS` only run that load for a while, for a
-//! profiler to look at.
+//! `… -- engine WAITING TENANTS IN_FLIGHT`, `… -- redis WAITING TENANTS IN_FLIGHT OTHERS`, `… -- limiter`,
+//! `… -- takeover WAITING` and `… -- write|fsync WAITING TENANTS` only run that load for a while, for a profiler to look at.
 #![expect(clippy::cast_precision_loss, reason = "figures are rounded when shown")]
 
 mod buckets;
@@ -86,15 +85,17 @@ fn main() -> Result<(), Failed> {
             keep("direct", ways)
         }
         (Some("email"), []) => keep("email", email::measure(&env::temp_dir().join("eclusa-bench-email"))?),
-        (Some("redis"), [waiting, tenants, in_flight]) => {
-            redis::measure_ours(Load { waiting: *waiting, tenants: *tenants, in_flight: *in_flight })
+        (Some("redis"), [waiting, tenants, in_flight, others]) => {
+            let load = Load { waiting: *waiting, tenants: *tenants, in_flight: *in_flight };
+            redis::measure_ours(load, *others)
         }
+        (Some("limiter"), []) => redis::measure_limiter(),
         (Some("redis"), []) => keep("redis", redis::measure(&env::temp_dir().join("eclusa-bench-redis"))?),
         (Some("takeover"), [waiting]) => redis::measure_takeover(*waiting),
         (Some(http::BARE), []) => http::serve_bare(),
         (Some(http::UPSTREAM), []) => http::serve_upstream(),
         _ => {
-            Err("usage: eclusa-bench [http | direct | buckets | email | redis | takeover WAITING | engine|redis WAITING TENANTS IN_FLIGHT | write|fsync WAITING TENANTS]"
+            Err("usage: eclusa-bench [http | direct | buckets | email | redis | limiter | takeover WAITING | engine WAITING TENANTS IN_FLIGHT | redis WAITING TENANTS IN_FLIGHT OTHERS | write|fsync WAITING TENANTS]"
                 .into())
         }
     }

@@ -1,6 +1,6 @@
 // Calls an API under limits that all workers share: node foreign-worker.mjs UPSTREAM URL [CALLS]
 //
-// ECLUSA_URL says where Eclusa is; ECLUSA_KEY is a key of role producer, if it wants one.
+// ECLUSA_URL is the address of Eclusa; ECLUSA_KEY is a key of role producer, if Eclusa has keys.
 
 const { ECLUSA_URL = "http://127.0.0.1:8080", ECLUSA_KEY = "" } = process.env;
 
@@ -11,8 +11,8 @@ function ask(path, body) {
   return fetch(ECLUSA_URL + path, { method: "POST", headers, body: JSON.stringify(body), signal });
 }
 
-/** Makes the call itself; what there is to tell of it. */
-async function tell(url) {
+/** Makes the call and returns what to report. */
+async function makeCall(url) {
   try {
     const answer = await fetch(url, { signal: AbortSignal.timeout(8_000) });
     await answer.arrayBuffer();
@@ -23,17 +23,17 @@ async function tell(url) {
   }
 }
 
-/** One call, if there is leave for it within five seconds. */
+/** One call, if it is permitted within five seconds. */
 async function call(upstream, url) {
   const answer = await ask(`/v1/limits/${upstream}/acquire`, { wait: "5s" });
-  const leave = await answer.json();
+  const permit = await answer.json();
   if (answer.status === 429) {
-    return `not now (${leave.reason}), again in ${answer.headers.get("retry-after")} s`;
+    return `not now (${permit.reason}), again in ${answer.headers.get("retry-after")} s`;
   }
-  if (!answer.ok) throw new Error(leave.detail);
-  const told = await tell(url);
-  await ask(`/v1/limits/leases/${leave.leaseId}/settle`, told);
-  return `${told.status}, ${leave.remaining} left`;
+  if (!answer.ok) throw new Error(permit.detail);
+  const result = await makeCall(url);
+  await ask(`/v1/limits/leases/${permit.leaseId}/settle`, result);
+  return `${result.status}, ${permit.remaining} left`;
 }
 
 const [upstream, url, calls = "1"] = process.argv.slice(2);

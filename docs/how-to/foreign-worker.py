@@ -1,6 +1,6 @@
 """Calls an API under limits that all workers share: python3 foreign-worker.py UPSTREAM URL [CALLS]
 
-ECLUSA_URL says where Eclusa is; ECLUSA_KEY is a key of role producer, if it wants one.
+ECLUSA_URL is the address of Eclusa; ECLUSA_KEY is a key of role producer, if Eclusa has keys.
 """
 
 import json
@@ -25,7 +25,7 @@ def ask(path, body):
 
 
 def fetch(url):
-    """Makes the call itself; what there is to tell of it."""
+    """Makes the call and returns what to report."""
     try:
         with urlopen(url, timeout=8) as answer:
             answer.read()
@@ -40,15 +40,15 @@ def fetch(url):
 
 
 def call(upstream, url):
-    """One call, if there is leave for it within five seconds."""
-    status, headers, leave = ask(f"/v1/limits/{upstream}/acquire", {"wait": "5s"})
+    """One call, if it is permitted within five seconds."""
+    status, headers, permit = ask(f"/v1/limits/{upstream}/acquire", {"wait": "5s"})
     if status == 429:
-        return f"not now ({leave['reason']}), again in {headers['retry-after']} s"
+        return f"not now ({permit['reason']}), again in {headers['retry-after']} s"
     if status != 200:
-        raise SystemExit(leave["detail"])
-    told = fetch(url)
-    ask(f"/v1/limits/leases/{leave['leaseId']}/settle", told)
-    return f"{told['status']}, {leave['remaining']} left"
+        raise SystemExit(permit["detail"])
+    result = fetch(url)
+    ask(f"/v1/limits/leases/{permit['leaseId']}/settle", result)
+    return f"{result['status']}, {permit['remaining']} left"
 
 
 upstream, url, *calls = sys.argv[1:]

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use eclusa::SystemClock;
-use eclusa::config::{BaseUrl, HttpRules, Tls, Upstream, UpstreamKind};
+use eclusa::config::{BaseUrl, HttpRules, Tls, UpstreamConfig, UpstreamKind};
 use eclusa::execute::http::HttpUpstream;
 use eclusa::execute::{CallContext, CallEnd};
 use eclusa::request::Request;
@@ -100,7 +100,7 @@ pub(crate) fn client(address: &str) -> Result<HttpUpstream, Failed> {
         policies: Vec::new(),
         reconcile: None,
     };
-    let upstream = Upstream {
+    let upstream = UpstreamConfig {
         timeout: Duration::from_secs(10),
         connect_timeout: Duration::from_secs(5),
         codes: ExtraCodes::default(),

@@ -57,6 +57,7 @@ fn measure_by(server: &RedisServer, by: By) -> Result<Latency, Failed> {
                 lease,
                 nonce,
                 after: None,
+                probe: true,
             })
             .await?;
         Ok(())

@@ -59,6 +59,7 @@ pub(crate) fn measure(server: &RedisServer, leased: bool, admitted: bool) -> Res
         lease,
         nonce: 1,
         after: None,
+        probe: true,
     };
     let ours = |count| {
         runtime.block_on(at_once(count, async || {

@@ -1,14 +1,17 @@
 //! Life cycles in the Redis store, driven as the gateway does: producers wait for the answer, one loop asks for as many jobs
 //! as there are free slots, and each job is settled separately when it ends.
 
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use eclusa::store::{RedisSettings, RedisStore};
 use eclusa_core::{Dispatch, Enqueued, LeaseId, NewJob, Settled, Span, Spec, Status, Store};
+use futures_util::poll;
 use tokio::runtime::Runtime;
 use tokio::sync::Semaphore;
-use tokio::task::JoinSet;
+use tokio::task::{JoinSet, yield_now};
 
 use super::{Adds, By, CONCURRENCY, Queue};
 use crate::Failed;
@@ -40,10 +43,10 @@ impl Lives {
         let runtime = Runtime::new()?;
         let owner = open()?;
         runtime.block_on(owner.lanes())?;
-        let (stores, owner) = match by {
-            By::Owner => (vec![Arc::new(owner)], None),
-            By::Other | By::Four => {
-                let others = (0..by.callers()).map(|_| open().map(Arc::new));
+        let (stores, owner) = match by.others() {
+            0 => (vec![Arc::new(owner)], None),
+            others => {
+                let others = (0..others).map(|_| open().map(Arc::new));
                 (others.collect::<Result<_, _>>()?, Some(owner))
             }
         };
@@ -134,7 +137,7 @@ impl Queue for Lives {
 
 pub(crate) async fn add(store: &RedisStore, jobs: Vec<NewJob>) -> Result<(), Failed> {
     let answer = store.enqueue(jobs).await?;
-    match answer.jobs.iter().find(|told| !matches!(told, Enqueued::Accepted(_))) {
+    match answer.jobs.iter().find(|answer| !matches!(answer, Enqueued::Accepted(_))) {
         Some(refused) => Err(format!("not accepted: {refused:?}").into()),
         None => Ok(()),
     }
@@ -146,6 +149,8 @@ async fn process(store: Arc<RedisStore>, ask: Dispatch, jobs: usize) -> Result<(
     let mut started = 0;
     while started < jobs {
         let first = slots.clone().acquire_owned().await?;
+        // Other jobs that end now release their slots first.
+        yield_now().await;
         let free = slots.available_permits().min(jobs - started - 1);
         let mut room = slots.clone().try_acquire_many_owned(u32::try_from(free)?)?;
         room.merge(first);
@@ -156,9 +161,14 @@ async fn process(store: Arc<RedisStore>, ask: Dispatch, jobs: usize) -> Result<(
             let slot = room.split(1).ok_or("more jobs than slots")?;
             let store = store.clone();
             running.spawn(async move {
-                settle(&store, grant.lease).await?;
+                let mut settled = pin!(settle(&store, grant.lease));
+                // The slot is free as soon as the store knows that the job has ended.
+                let early = poll!(&mut settled);
                 drop(slot);
-                Ok::<_, Failed>(())
+                match early {
+                    Poll::Ready(settled) => settled,
+                    Poll::Pending => settled.await,
+                }
             });
         }
         while let Some(ended) = running.try_join_next() {

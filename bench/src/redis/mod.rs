@@ -33,6 +33,8 @@ const JOBS: usize = 5_000;
 
 /// Each figure is the median of this many rounds.
 const ROUNDS: usize = 3;
+/// Rounds of one load that a profiler looks at.
+const PROFILED: usize = 51;
 
 const WAITING: [usize; 2] = [1_000, 200_000];
 const TENANTS: [usize; 2] = [1, 1_000];
@@ -93,9 +95,11 @@ pub(crate) enum By {
 impl By {
     const ALL: [Self; 3] = [By::Owner, By::Other, By::Four];
 
-    const fn callers(self) -> usize {
+    /// The members that ask the owner.
+    const fn others(self) -> usize {
         match self {
-            By::Owner | By::Other => 1,
+            By::Owner => 0,
+            By::Other => 1,
             By::Four => 4,
         }
     }
@@ -173,19 +177,28 @@ pub(crate) fn measure(dir: &Path) -> Result<RedisReport, Failed> {
     Ok(report)
 }
 
-/// Runs one load on the Redis store only and prints the server's statistics.
-pub(crate) fn measure_ours(load: Load) -> Result<(), Failed> {
+/// Runs one load on the Redis store only, long enough for a profiler, with `others` members that ask the owner; without
+/// them the owner works itself.
+pub(crate) fn measure_ours(load: Load, others: usize) -> Result<(), Failed> {
+    let by = By::ALL.into_iter().find(|by| by.others() == others).ok_or("OTHERS is 0, 1 or 4")?;
     let dir = env::temp_dir().join("eclusa-bench-redis");
     let server = RedisServer::start(&dir)?;
-    let mut ours = Lives::new(&server.url(), load.tenants, By::Owner, PAYLOAD)?;
-    ours.run(JOBS, Adds::Bulk)?;
+    let mut ours = Lives::new(&server.url(), load.tenants, by, PAYLOAD)?;
+    ours.run(2 * JOBS, Adds::Bulk)?;
     ours.fill(load.waiting + load.in_flight)?;
     ours.hold(load.in_flight)?;
     for adds in Adds::ALL {
-        let rounds = [round(&server, &mut ours, adds)?];
-        println!("{:.0?}", Figures::median(load, adds, &rounds));
-        println!("{}", server.info("commandstats")?);
+        let rounds = (0..PROFILED).map(|_| round(&server, &mut ours, adds)).collect::<Result<Vec<_>, _>>()?;
+        println!("{:.1?}", Figures::median(load, adds, &rounds));
     }
+    drop(server);
+    Ok(fs::remove_dir_all(dir)?)
+}
+
+/// Runs only the limiter, and the scripts that it is compared with.
+pub(crate) fn measure_limiter() -> Result<(), Failed> {
+    let dir = env::temp_dir().join("eclusa-bench-redis");
+    let server = RedisServer::start(&dir)?;
     for leased in [false, true] {
         for admitted in [true, false] {
             println!("{:.1?}", limiter::measure(&server, leased, admitted)?);

@@ -412,10 +412,10 @@ export interface paths {
         /**
          * Follow everything
          * @description Server-sent events. The first is a `snapshot` (a `LiveSnapshot`). Then, at most twice a second and only if something changed:
-         *     `lanes` and `upstreams` (arrays of those that changed; one that is gone is `{name, removed: true}`), `alerts` and `fleet`
-         *     (whole), `status` (whole, as `GET /v1/status`) and `jobs` (an array of `LiveJob`, in order). `gap` says that changes of jobs were missed; a `snapshot` follows. The
-         *     `id` of an event is an opaque cursor: a client that sends it as `Last-Event-ID` gets what came after it, if that is still
-         *     known. A key bounded to some lanes or tenants is told only of these.
+         *     `lanes` and `upstreams` (arrays of those that changed; a removed one is `{name, removed: true}`), `alerts` and `fleet`
+         *     (whole), `status` (whole, as `GET /v1/status`) and `jobs` (an array of `LiveJob`, in order). `gap` says that job events were
+         *     missed; a `snapshot` follows. The `id` of an event is an opaque cursor: a client that sends it as `Last-Event-ID` gets what
+         *     came after it, if that is still known. A key restricted to lanes or tenants gets only their events.
          */
         get: operations["followEverything"];
         put?: never;
@@ -435,6 +435,27 @@ export interface paths {
         };
         /** Get the state of the process, the store and the gates */
         get: operations["getHealth"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/history": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get what happened in each of the last minutes
+         * @description Points are kept for a day, across restarts. The last one is of the running minute (`partial`). Of a lane, or of lanes, points
+         *     are `LanePoint`s; of an upstream, they are `UpstreamPoint`s.
+         */
+        get: operations["getHistory"];
         put?: never;
         post?: never;
         delete?: never;
@@ -722,7 +743,8 @@ export interface paths {
         put?: never;
         /**
          * Acquire a permit for one call to an upstream
-         * @description Either all gates of the upstream admit the call, or nothing is taken.
+         * @description Either all gates of the upstream admit the call, or nothing is taken. While its breaker is half open, a key whose reports do
+         *     not count there (see settle) gets no permit: its call would decide nothing and keep others from probing.
          */
         post: operations["acquire"];
         delete?: never;
@@ -1516,6 +1538,23 @@ export interface components {
             /** @description The version of the process that answers. */
             version: string;
         };
+        /** @description What happened in each of the last minutes. */
+        History: {
+            /** @description One per minute without gaps, the oldest first. The last one is of the running minute. */
+            points: components["schemas"]["HistoryPoint"][];
+            /**
+             * Format: int64
+             * @description How many seconds a point covers: 60.
+             */
+            stepSec: number;
+            /**
+             * @description When gates of the upstream closed because of errors, and opened again: at most the last 200, the oldest first. Absent
+             *     for lanes.
+             */
+            transitions?: components["schemas"]["Transition"][] | null;
+        };
+        /** @description A minute. */
+        HistoryPoint: components["schemas"]["LanePoint"] | components["schemas"]["UpstreamPoint"];
         /** @description A request to an upstream. */
         HttpRequest: {
             /** @description A JSON value, sent exactly as written here; a string is sent as plain text. */
@@ -1749,7 +1788,7 @@ export interface components {
             held?: components["schemas"]["LaneHold"] | null;
             /**
              * Format: date-time
-             * @description About when the last job in line will start; absent if none is in line, or that cannot be told. Limits per tenant and
+             * @description About when the last job in line will start; absent if none is in line, or if it cannot be estimated. Limits per tenant and
              *     the chains of single jobs are not looked at.
              */
             lastStart?: string | null;
@@ -1793,7 +1832,7 @@ export interface components {
             waitingBytes: number;
             /**
              * Format: int64
-             * @description About how many jobs will expire before they start; 0 if that cannot be told.
+             * @description About how many jobs will expire before they start; 0 if that cannot be estimated.
              */
             willExpire?: number;
         };
@@ -1803,7 +1842,7 @@ export interface components {
             reason: components["schemas"]["WaitReason"];
             /**
              * Format: date-time
-             * @description Until when, if that can be told.
+             * @description Until when, if that is known.
              */
             until?: string | null;
             /** @description The upstream whose gate says so, if it is one. */
@@ -1814,6 +1853,52 @@ export interface components {
          * @enum {string}
          */
         LaneMode: "queue" | "direct";
+        /** @description A minute of a lane, or of several lanes together. */
+        LanePoint: {
+            /**
+             * Format: int64
+             * @description Jobs accepted. In direct lanes, this and the next three count requests, when they end.
+             */
+            accepted: number;
+            /**
+             * Format: date-time
+             * @description When it began.
+             */
+            at?: string | null;
+            /**
+             * Format: int64
+             * @description Jobs completed, by a call or from an existing answer.
+             */
+            completed: number;
+            /**
+             * Format: int64
+             * @description Jobs that expired, were evicted or were refused.
+             */
+            dropped: number;
+            /**
+             * Format: int64
+             * @description Jobs that failed permanently.
+             */
+            failed: number;
+            /** @description Present if it is still running. */
+            partial?: boolean;
+            /**
+             * Format: int64
+             * @description Jobs that were processed at the end of the minute; null if no process was running then.
+             */
+            processing?: number | null;
+            /**
+             * Format: int64
+             * @description Attempts started.
+             */
+            started: number;
+            waitMs?: components["schemas"]["Waited"] | null;
+            /**
+             * Format: int64
+             * @description Jobs that waited at the end of the minute; null if no process was running then.
+             */
+            waiting?: number | null;
+        };
         /** @description Events per second, on average over about the last minute. */
         LaneRates: {
             /**
@@ -1986,7 +2071,7 @@ export interface components {
              */
             tokensAvailable?: number | null;
         };
-        /** @description Something that happened to a job, as those who follow everything are told. */
+        /** @description Something that happened to a job, as `/v1/events` reports it. */
         LiveJob: {
             /**
              * Format: date-time
@@ -2007,6 +2092,11 @@ export interface components {
             priority: components["schemas"]["Priority"];
             /** @description Why it was dropped or failed. */
             reason?: string | null;
+            /**
+             * Format: date-time
+             * @description When the job is tried again, where a retry was scheduled.
+             */
+            retryAt?: string | null;
             /** @description Its status after that. */
             status: components["schemas"]["JobStatus"];
             /** @description Its tenant. */
@@ -2014,12 +2104,12 @@ export interface components {
             /** @description The upstream that this was about. */
             upstream?: string | null;
         };
-        /** @description Everything as it is when a stream begins, of the topics that were asked for. */
+        /** @description The current state of the requested topics, sent when a stream begins. */
         LiveSnapshot: {
             alerts?: components["schemas"]["AlertList"] | null;
             /**
              * Format: date-time
-             * @description What time it was in the store.
+             * @description The store's time.
              */
             at: string;
             fleet?: components["schemas"]["Fleet"] | null;
@@ -2191,7 +2281,7 @@ export interface components {
              */
             purged: number;
         };
-        /** @description How far the starts of jobs were from the starts that they were told. */
+        /** @description How far the starts of jobs were from the estimates at intake. */
         QuoteErrors: {
             /**
              * Format: int64
@@ -2426,6 +2516,38 @@ export interface components {
          * @enum {string}
          */
         TimelineEvent: "accepted" | "started" | "failed" | "retry_scheduled" | "waits_for_rest_of_chain" | "taken_up" | "released" | "awaiting" | "served" | "omitted" | "completed" | "dropped" | "cancelled";
+        /** @description A gate of an upstream closed because of errors, or opened again. */
+        Transition: {
+            /**
+             * Format: date-time
+             * @description When.
+             */
+            at?: string | null;
+            /**
+             * @description What happened. `open`, `half_open` and `closed` are states of a breaker; `hot` and `cool` say that the other gates
+             *     closed and opened again before their time.
+             */
+            event: components["schemas"]["TransitionEvent"];
+            /** @description The gate. */
+            gate: components["schemas"]["TransitionGate"];
+            /**
+             * Format: date-time
+             * @description Until when no call is made; absent if the gate is not closed.
+             */
+            until?: string | null;
+            /** @description The upstream, or `upstream/key` for one of its keys. */
+            upstream: string;
+        };
+        /**
+         * @description What happened to a gate.
+         * @enum {string}
+         */
+        TransitionEvent: "open" | "half_open" | "closed" | "hot" | "cool";
+        /**
+         * @description A gate that closes because of errors.
+         * @enum {string}
+         */
+        TransitionGate: "breaker" | "cooldown" | "retry_after";
         /**
          * @description Why there was no response.
          * @enum {string}
@@ -2433,6 +2555,8 @@ export interface components {
         Unanswered: "timeout" | "connection_error" | "not_sent";
         /** @description An upstream. */
         Upstream: {
+            /** @description `closed`, `open` or `half_open`; absent if it has no breaker. */
+            breaker?: components["schemas"]["BreakerState"];
             /**
              * Format: int64
              * @description About how many calls failed in the last minute. This and the next two are counted by the process that decides, from
@@ -2499,11 +2623,52 @@ export interface components {
              */
             requestsLastMinute: number;
         };
+        /** @description A minute of an upstream. */
+        UpstreamPoint: {
+            /**
+             * Format: date-time
+             * @description When it began.
+             */
+            at?: string | null;
+            /**
+             * Format: int64
+             * @description Calls that ended.
+             */
+            calls: number;
+            /**
+             * Format: int64
+             * @description How many of them failed: the upstream was throttling, broken or not reachable.
+             */
+            errors: number;
+            latencyMs?: components["schemas"]["Latency"] | null;
+            /** @description Present if it is still running. */
+            partial?: boolean;
+            /**
+             * @description Calls by status: an HTTP status or SMTP reply code, or `ok`, `rejected`, `failed`, `timeout`, `unreachable`, `unknown`
+             *     where there is none. At most eight; the rest is `other`.
+             */
+            statuses: {
+                [key: string]: number;
+            };
+        };
         /**
          * @description Why a job waits, or what a gate refuses with.
          * @enum {string}
          */
         WaitReason: "paused" | "scheduled" | "retry_backoff" | "behind" | "pace" | "rate_limit" | "window" | "concurrency" | "cooldown" | "circuit_open" | "upstream_retry_after" | "coalesced" | "awaiting_webhook" | "rules_gone" | "no_worker" | "store_unavailable";
+        /** @description How long jobs waited until they started, in milliseconds, to about an eighth. */
+        Waited: {
+            /**
+             * Format: int64
+             * @description Half waited no longer.
+             */
+            p50: number;
+            /**
+             * Format: int64
+             * @description Nineteen of twenty waited no longer.
+             */
+            p95: number;
+        };
         /** @description The effect of a webhook. */
         WebhookReceipt: {
             /**
@@ -3949,7 +4114,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description The replay has already ended */
+            /** @description It was replayed before, and that job has ended */
             200: {
                 headers: {
                     /** @description The job's id. */
@@ -3995,11 +4160,11 @@ export interface operations {
                 lane?: string;
                 /** @description Only jobs of this tenant. */
                 tenant?: string;
-                /** @description The id of the last event that was received, where no `Last-Event-ID` can be sent. */
+                /** @description The id of the last event received, for clients that cannot send `Last-Event-ID`. */
                 cursor?: string;
             };
             header?: {
-                /** @description The id of the last event that was received */
+                /** @description The id of the last event received */
                 "Last-Event-ID"?: string;
             };
             path?: never;
@@ -4043,6 +4208,38 @@ export interface operations {
             };
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
+            503: components["responses"]["StoreUnavailable"];
+        };
+    };
+    getHistory: {
+        parameters: {
+            query?: {
+                /** @description Of this lane. Without `lane` and `upstream`: of all lanes that the caller may see, together. */
+                lane?: string;
+                /** @description Of this upstream. */
+                upstream?: string;
+                /** @description How many minutes, with the running one: 60 if absent. */
+                minutes?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Get what happened in each of the last minutes */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["History"];
+                };
+            };
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            422: components["responses"]["Invalid"];
             503: components["responses"]["StoreUnavailable"];
         };
     };

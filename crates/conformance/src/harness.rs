@@ -8,10 +8,11 @@ use eclusa_core::{
     Admission, Admit, Admitted, Advance, Advanced, AlertChanges, AlertsView, BucketPage, BucketQuery,
     BulkAnswer, BulkAsk, Cached, CancelAll, Cancelled, Clock, CodeView, Completed, Completion, Corrected,
     Correction, Correlation, CountLetters, Credit, Credited, DeadLetterView, DiscardedLetters, Dispatch,
-    Dispatched, End, Ended, EnqueueAnswer, Enqueued, Fire, Fired, Grant, HashKey, Hold, JobCursor, JobId,
-    JobPage, JobQuery, JobView, LaneView, LeaseId, LetterCounts, LetterFilter, LetterPage, LetterQuery, Name,
-    NewJob, Observe, Observed, Outcome, Poll, Replay, Replayed, Report, ServedBy, Settled, Settlement, Span,
-    Spec, Status, Store, Swept, TenantView, Time, UpstreamView, Wait, Watch, Why,
+    Dispatched, End, Ended, EnqueueAnswer, Enqueued, Fire, Fired, GateTransition, Grant, HashKey, HistoryOf,
+    HistoryQuery, HistoryView, Hold, JobCursor, JobId, JobPage, JobQuery, JobView, LanePoint, LaneView,
+    LeaseId, LetterCounts, LetterFilter, LetterPage, LetterQuery, Name, NewJob, Observe, Observed, Outcome,
+    Poll, Replay, Replayed, Report, ServedBy, Settled, Settlement, Span, Spec, Status, Store, Swept,
+    TenantView, Time, UpstreamPoint, UpstreamView, Wait, Watch, Why,
 };
 
 use crate::clock::ManualClock;
@@ -250,8 +251,8 @@ impl<S: Store> Harness<S> {
     }
 
     /// Completes a job; returns what it did and which jobs ended because of it.
-    pub(crate) async fn complete(&self, told: Completion) -> (Completed, Vec<Ended>) {
-        let answer = self.store.complete(told).await.expect("the store answers");
+    pub(crate) async fn complete(&self, completion: Completion) -> (Completed, Vec<Ended>) {
+        let answer = self.store.complete(completion).await.expect("the store answers");
         (answer.completed, answer.ended)
     }
 
@@ -319,8 +320,17 @@ impl<S: Store> Harness<S> {
         correlation: Option<Correlation>,
     ) -> Admission {
         let (chain, nonce) = (vec![name(upstream)], self.nonce());
-        let ask =
-            Admit { lane: None, tenant: None, chain, holds, correlation, lease: LEASE, nonce, after: None };
+        let ask = Admit {
+            lane: None,
+            tenant: None,
+            chain,
+            holds,
+            correlation,
+            lease: LEASE,
+            nonce,
+            after: None,
+            probe: true,
+        };
         self.store.admit(ask).await.expect("the store answers").admission
     }
 
@@ -340,6 +350,7 @@ impl<S: Store> Harness<S> {
             lease: LEASE,
             nonce: self.nonce(),
             after: None,
+            probe: true,
         };
         self.store.admit(ask).await.expect("the store answers")
     }
@@ -348,7 +359,17 @@ impl<S: Store> Harness<S> {
     pub(crate) async fn admit_for(&self, lane: &str, tenant: &str) -> Admission {
         let (lane, tenant) = (Some(name(lane)), Some(tenant.into()));
         let (chain, holds, nonce) = (Vec::new(), Vec::new(), self.nonce());
-        let ask = Admit { lane, tenant, chain, holds, correlation: None, lease: LEASE, nonce, after: None };
+        let ask = Admit {
+            lane,
+            tenant,
+            chain,
+            holds,
+            correlation: None,
+            lease: LEASE,
+            nonce,
+            after: None,
+            probe: true,
+        };
         self.store.admit(ask).await.expect("the store answers").admission
     }
 
@@ -361,12 +382,13 @@ impl<S: Store> Harness<S> {
     ) -> Admission {
         let (lane, chain) = (Some(name(lane)), chain.iter().map(|upstream| name(upstream)).collect());
         let (holds, correlation, nonce) = (Vec::new(), None, self.nonce());
-        let ask = Admit { lane, tenant: None, chain, holds, correlation, lease: LEASE, nonce, after };
+        let ask =
+            Admit { lane, tenant: None, chain, holds, correlation, lease: LEASE, nonce, after, probe: true };
         self.store.admit(ask).await.expect("the store answers").admission
     }
 
     /// Admits an unreported call in a lane.
-    pub(crate) async fn admit_untold(&self, lane: &str) -> Admission {
+    pub(crate) async fn admit_unreported(&self, lane: &str) -> Admission {
         let (chain, holds) = (Vec::new(), Vec::new());
         let ask = Admit {
             lane: Some(name(lane)),
@@ -377,6 +399,23 @@ impl<S: Store> Harness<S> {
             lease: Span::ZERO,
             nonce: self.nonce(),
             after: None,
+            probe: true,
+        };
+        self.store.admit(ask).await.expect("the store answers").admission
+    }
+
+    /// Admits a call that may not be a probe of the breaker.
+    pub(crate) async fn admit_without_probing(&self, upstream: &str) -> Admission {
+        let ask = Admit {
+            lane: None,
+            tenant: None,
+            chain: vec![name(upstream)],
+            holds: Vec::new(),
+            correlation: None,
+            lease: LEASE,
+            nonce: self.nonce(),
+            after: None,
+            probe: false,
         };
         self.store.admit(ask).await.expect("the store answers").admission
     }
@@ -393,6 +432,7 @@ impl<S: Store> Harness<S> {
             lease: Span::ZERO,
             nonce: self.nonce(),
             after: None,
+            probe: true,
         };
         self.store.admit(ask).await.expect("the store answers").admission
     }
@@ -526,8 +566,34 @@ impl<S: Store> Harness<S> {
     /// Each code with how often it was seen, followed by success, and followed by another failure.
     pub(crate) async fn codes(&self, upstream: &str) -> Vec<(String, u64, u64, u64)> {
         let codes = self.store.codes(name(upstream)).await.expect("the store answers");
-        let told = |code: CodeView| (code.code.to_string(), code.seen, code.cured, code.failed_again);
-        codes.expect("a known upstream").into_iter().map(told).collect()
+        let row = |code: CodeView| (code.code.to_string(), code.seen, code.cured, code.failed_again);
+        codes.expect("a known upstream").into_iter().map(row).collect()
+    }
+
+    /// The points of the lane in the last `minutes`.
+    pub(crate) async fn lane_history(&self, minutes: u32) -> Vec<LanePoint> {
+        self.history_of_lanes(HistoryOf::Lanes(vec![name(LANE)]), minutes).await
+    }
+
+    pub(crate) async fn history_of_lanes(&self, of: HistoryOf, minutes: u32) -> Vec<LanePoint> {
+        let query = HistoryQuery { of, minutes };
+        match self.store.history(query).await.expect("the store answers") {
+            HistoryView::Lanes { points, .. } => points,
+            HistoryView::Upstream { .. } => panic!("lanes were asked for"),
+        }
+    }
+
+    /// The points of an upstream in the last `minutes`, and the transitions of its gates.
+    pub(crate) async fn upstream_history(
+        &self,
+        upstream: &str,
+        minutes: u32,
+    ) -> (Vec<UpstreamPoint>, Vec<GateTransition>) {
+        let query = HistoryQuery { of: HistoryOf::Upstream(name(upstream)), minutes };
+        match self.store.history(query).await.expect("the store answers") {
+            HistoryView::Upstream { points, transitions, .. } => (points, transitions),
+            HistoryView::Lanes { .. } => panic!("an upstream was asked for"),
+        }
     }
 
     pub(crate) async fn observe(&self, ask: Observe) -> Observed {

@@ -99,7 +99,7 @@ macro_rules! suite {
             the_used_budget_returns_with_time,
             a_retry_that_waits_for_the_budget_is_no_dead_letter,
             a_tenant_whose_jobs_fail_does_not_use_up_the_budget_of_others,
-            a_job_whose_worker_vanished_is_taken_up_regardless_of_the_budget,
+            a_job_whose_worker_vanished_is_recovered_regardless_of_the_budget,
             a_retry_whose_upstream_is_closed_leaves_the_budget_to_others,
             a_retry_of_a_tenant_at_its_limit_leaves_the_budget_to_others,
             a_removed_backlog_of_retries_counts_against_nobody,
@@ -111,11 +111,11 @@ macro_rules! suite {
             a_stale_lease_changes_nothing_in_any_verb,
             a_lease_that_was_never_granted_is_stale,
             every_grant_has_its_own_lease,
-            a_lost_workers_job_is_taken_up_when_its_lease_ends,
+            a_lost_workers_job_is_recovered_when_its_lease_ends,
             a_dispatch_takes_lost_jobs_up_without_a_sweeper,
             a_dispatch_says_when_running_leases_end,
-            a_taken_up_job_is_at_the_front_of_its_own_line_only,
-            a_taken_up_job_does_not_jump_another_tenants_turn,
+            a_recovered_job_is_at_the_front_of_its_own_line_only,
+            a_recovered_job_does_not_jump_another_tenants_turn,
             extending_keeps_a_lease_alive,
             an_extended_lease_ends_when_it_was_extended_to,
             a_lost_worker_leaks_no_slot,
@@ -334,7 +334,7 @@ macro_rules! suite {
             matching_unfinished_jobs_are_cancelled_by_page,
             a_dry_run_cancels_nothing,
             a_paused_lane_accepts_jobs_but_starts_none,
-            a_paused_lane_still_settles_expires_and_takes_up_jobs,
+            a_paused_lane_still_settles_expires_and_recovers_jobs,
             a_paused_lane_does_not_make_the_sweeper_spin,
             an_unknown_lane_cannot_be_paused,
         ]);
@@ -380,12 +380,12 @@ macro_rules! suite {
             a_call_without_a_job_has_no_chain_to_advance_along,
             a_call_takes_from_scoped_buckets,
             a_call_to_an_unknown_upstream_is_refused,
-            a_call_to_an_unknown_upstream_still_takes_up_lost_jobs,
+            a_call_to_an_unknown_upstream_still_recovers_lost_jobs,
         ]);
         $crate::theme!($open, direct: [
             a_call_counts_in_the_window_of_its_lane,
             an_unreported_call_takes_tokens_and_holds_nothing,
-            an_unreported_call_waits_until_others_have_closed_the_breaker,
+            a_call_that_may_not_probe_waits_until_others_have_closed_the_breaker,
             a_call_takes_from_the_bucket_of_its_lane_and_returns_the_token_if_unsent,
             a_call_that_found_no_connection_is_a_failure_and_spends_nothing,
             a_call_holds_a_slot_of_its_lane_until_it_is_settled,
@@ -476,7 +476,7 @@ macro_rules! suite {
             an_awaiting_job_has_its_own_fence,
             an_awaiting_job_frees_the_lane_and_keeps_its_slot_at_the_upstream,
             the_place_of_an_awaiting_job_comes_free_sixty_seconds_after_the_submits_answer,
-            an_awaiting_job_is_not_taken_up_when_its_workers_lease_would_have_ended,
+            an_awaiting_job_is_not_recovered_when_its_workers_lease_would_have_ended,
             the_timeout_ends_an_awaiting_job,
             an_awaiting_job_may_fail_and_be_tried_again,
             a_cancelled_awaiting_job_keeps_its_slot_until_the_upstream_reports,
@@ -531,9 +531,16 @@ macro_rules! suite {
             success_at_another_upstream_does_not_count_for_a_code,
             a_replayed_letter_is_a_retry_of_its_code,
         ]);
+        $crate::theme!($open, history: [
+            jobs_are_counted_in_the_minute_of_each_event,
+            waiting_jobs_are_unknown_for_minutes_without_a_process,
+            a_finished_minute_stays_as_it_is,
+            a_day_is_kept,
+            transitions_of_gates_are_kept,
+        ]);
         $crate::theme!($open, observing: [
-            an_observer_is_told_what_happened_or_that_something_is_missing,
-            a_cursor_of_nobody_is_a_gap,
+            an_observer_gets_all_transitions_or_a_gap,
+            an_unknown_cursor_is_a_gap,
         ]);
         $crate::theme!($open, coalescing: [
             equal_requests_are_sent_once_and_all_get_the_answer,

@@ -15,8 +15,8 @@ use crate::time::{Span, Time};
 use crate::verbs::{
     Admit, Admitted, Advance, Advanced, BulkAnswer, BulkAsk, CancelAll, Cancelled, CancelledAll,
     CompleteAnswer, Completion, Corrected, Correction, CountLetters, Credit, Credited, DiscardedLetters,
-    Dispatch, Dispatched, EnqueueAnswer, Fire, Fired, LetterCounts, LetterPage, LetterQuery, Observe,
-    Observed, Poll, Polls, Replay, Replayed, SettleAnswer, Settlement, Swept, Wait,
+    Dispatch, Dispatched, EnqueueAnswer, Fire, Fired, HistoryQuery, HistoryView, LetterCounts, LetterPage,
+    LetterQuery, Observe, Observed, Poll, Polls, Replay, Replayed, SettleAnswer, Settlement, Swept, Wait,
 };
 use crate::views::{
     BucketPage, BucketQuery, CodeView, JobPage, JobQuery, LaneView, TenantView, UpstreamView, Why,
@@ -145,6 +145,8 @@ pub trait Store: Send + Sync {
     fn alerts(&self) -> impl Answer<AlertsView>;
     /// What changed since the asker last looked. If nothing did, the store may hold the question for up to `ask.wait`.
     fn observe(&self, ask: Observe) -> impl Answer<Observed>;
+    /// What happened in each of the last minutes. A lane or upstream that is not known has no events.
+    fn history(&self, query: HistoryQuery) -> impl Answer<HistoryView>;
     /// Tenants of a lane from index `from` on, at most `max`, each with its index.
     fn tenants(&self, lane: Name, from: u32, max: usize) -> impl Answer<Vec<(u32, TenantView)>>;
     /// A dead letter of any lane.

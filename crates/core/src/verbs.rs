@@ -1,6 +1,7 @@
 //! Arguments and answers of a store's verbs.
 
 mod awaiting;
+mod history;
 mod letters;
 mod observe;
 mod policy;
@@ -20,6 +21,9 @@ use crate::tokens::Tokens;
 use crate::views::{JobCursor, JobQuery, Place};
 
 pub use awaiting::{CompleteAnswer, Completed, Completion, DuePoll, Poll, Polling, Polls};
+pub use history::{
+    CallStatus, GateTransition, HistoryOf, HistoryQuery, HistoryView, LanePoint, MAX_MINUTES, UpstreamPoint,
+};
 pub use letters::{
     CountLetters, DiscardedLetters, LetterBy, LetterCounts, LetterCursor, LetterFilter, LetterPage,
     LetterQuery,
@@ -127,7 +131,7 @@ pub struct Dispatched {
     /// Jobs that expired, were permanently lost with their worker, or were answered without a call, in order.
     pub ended: Vec<Ended>,
     /// Jobs of any lane whose worker vanished; they are back in their lines.
-    pub taken_up: Vec<JobId>,
+    pub recovered: Vec<JobId>,
     /// The gate that blocks the most urgent job that could not start, if it was a gate.
     pub denied: Option<Denied>,
     /// The store's time.
@@ -347,6 +351,9 @@ pub struct Admit {
     /// upstream and hands over what it holds in the lane, so that this call takes nothing more from the lane. The old
     /// lease is over, whether this call is admitted or not.
     pub after: Option<(LeaseId, Report)>,
+    /// Whether the call may be a probe of a half-open breaker. If the caller's report does not count, it may not: it waits
+    /// until other calls close the breaker.
+    pub probe: bool,
 }
 
 /// The answer to an [`Admit`].
@@ -475,7 +482,7 @@ pub struct Swept {
     /// Jobs that expired, were permanently lost with their worker, or were answered without a call, in order.
     pub ended: Vec<Ended>,
     /// Jobs whose worker vanished; they are back in their lines.
-    pub taken_up: Vec<JobId>,
+    pub recovered: Vec<JobId>,
     /// Dead letters that were trimmed.
     pub dead_letters: Vec<(Name, JobId, TrimReason)>,
     /// Dead letters that were enqueued again, by a bulk replay or by the lane's redrive.

@@ -148,10 +148,10 @@ pub struct LaneView {
     pub ttl: Option<Span>,
     /// What keeps its next job from starting; `None` if nothing does or none waits.
     pub held: Option<LaneHold>,
-    /// About when the last job in line will start; `None` if that cannot be told. Limits per tenant and the chains of single
+    /// About when the last job in line will start; `None` if it cannot be estimated. Limits per tenant and the chains of single
     /// jobs are not looked at.
     pub last_start: Option<Time>,
-    /// About how many jobs will expire before they start; 0 if that cannot be told.
+    /// About how many jobs will expire before they start; 0 if that cannot be estimated.
     pub will_expire: u64,
 }
 
@@ -162,7 +162,7 @@ pub struct LaneHold {
     pub reason: Reason,
     /// The upstream whose gate says so, if it is one.
     pub upstream: Option<Name>,
-    /// Until when, if that can be told.
+    /// Until when, if that is known.
     pub until: Option<Time>,
 }
 

@@ -11,7 +11,7 @@ use tokio_util::task::TaskTracker;
 use crate::clients::Uploads;
 use crate::run_to_completion::RunToCompletion;
 
-/// How long threads may take at the end that cannot be told to stop, such as one that looks up a name.
+/// How long the end may wait for threads that cannot be stopped, such as one that looks up a name.
 pub(crate) const LAST_THREADS_WAIT: Duration = Duration::from_secs(3);
 
 /// See the module.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use eclusa_core::Clock;
 
-use crate::api::{Api, Parts, Streams};
+use crate::api::{Api, ApiState, Streams};
 use crate::config::{Config, StoreUrl};
 use crate::decide::Decider;
 use crate::execute::http::TlsError;
@@ -86,7 +86,7 @@ pub(crate) fn open(config: Config, role: ProcessRole, clock: Arc<dyn Clock>) -> 
     let ids = Arc::new(Ids::new(clock.clone()));
     let scopes = Arc::new(Scopes::new(store.clone(), ids.clone()));
     let (rates, streams) = (Arc::<Rates>::default(), Arc::<Streams>::default());
-    let parts = Parts {
+    let parts = ApiState {
         decider,
         store,
         rules,

@@ -10,7 +10,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use thiserror::Error;
 use tokio::sync::watch;
 
-use crate::config::{Config, UpstreamKey};
+use crate::config::{Config, UpstreamKeyConfig};
 use crate::execute::http::TlsError;
 use crate::execute::{AlertClient, CallEnd, CallbackClient, Called, Judged, UpstreamClient};
 use crate::policy::{read_usage, sources};
@@ -88,7 +88,7 @@ impl Rules {
         &self,
         upstream: &Name,
         granted: Option<&str>,
-    ) -> Result<Option<&UpstreamKey>, CallEnd> {
+    ) -> Result<Option<&UpstreamKeyConfig>, CallEnd> {
         let Some(rules) = self.config.upstreams.get(upstream) else { return Ok(None) };
         match granted {
             None if rules.keys().is_empty() => Ok(None),

@@ -12,7 +12,7 @@ use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use crate::api::Parts;
+use crate::api::ApiState;
 use crate::config::{CertificateError, Config};
 use crate::life::Life;
 use crate::peers::ProcessRole;
@@ -112,7 +112,7 @@ async fn run(
     let tls = certificate.as_ref().map(Certificate::acceptor).transpose()?;
     let (grace, drain_for) = (config.server.shutdown_grace, config.server.drain);
     let Process { api, workers, exporter } = process::open(config, role, clock)?;
-    let Parts { store, scopes, ids, rules, leases, peers, life, metrics, rates, .. } = &*api.0;
+    let ApiState { store, scopes, ids, rules, leases, peers, life, metrics, rates, .. } = &*api.0;
     // An embedded store answers at once, before a worker takes a job.
     let found = store.lanes().now_or_never().and_then(Result::ok).map(|lanes| jobs(&lanes));
     let mut loops = work::start(role, workers, (store, scopes, ids.clone()), (rates.clone(), peers.clone()));

@@ -31,7 +31,7 @@ pub(crate) const fn served(by: ServedBy) -> &'static str {
     }
 }
 
-/// How far the starts of jobs were from the starts that they were told.
+/// How far the starts of jobs were from the estimates at intake.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct QuoteErrors {

@@ -243,7 +243,7 @@ impl Check {
     /// I3: a superseded process knows whether anything that it reported as durable is missing.
     pub(crate) fn superseded(&mut self, durable: Chain, journal: Chain, missing: bool, archive: &Archive) {
         if !missing && !archive.contains(journal, durable) {
-            self.fail("I3", format_args!("state {durable} is missing in {journal}, and nobody is told"));
+            self.fail("I3", format_args!("state {durable} is missing in {journal}, and nothing reports it"));
         }
     }
 

@@ -8,6 +8,8 @@ import { waiting } from './gates';
 import { m } from './i18n/index.svelte';
 import { live } from './live.svelte';
 import { href } from './routes';
+import type { Filter } from './paged.svelte';
+import { filterWords } from './words';
 import type { Job, Lane, Replay } from './types';
 
 /** Something about what is shown may have changed: pages that do not hear of it by the stream load again. */
@@ -64,13 +66,9 @@ export function purgeLane(lane: string): void {
   });
 }
 
-const shown = (filter: Query): string =>
-  Object.entries(filter)
-    .filter(([, value]) => value)
-    .map(([name, value]) => `${name} = ${value}`)
-    .join('\n');
+const shown = (filter: Filter): string => filterWords(m, filter).join('\n');
 
-export function cancelJobs(filter: Query, after: After): void {
+export function cancelJobs(filter: Filter, after: After): void {
   actions.ask({
     title: m.jobs.bulkTitle,
     body: m.jobs.bulkBody,
@@ -116,7 +114,11 @@ export function resetUpstream(name: string): void {
 }
 
 /** `patch` is a merge patch over what was to be sent. */
-export function replayLetter(letter: { jobId: string; outboxId: string }, patch: unknown, after: After): void {
+export function replayLetter(
+  letter: { jobId: string; outboxId: string },
+  patch: unknown,
+  after: (replayedBy: string | undefined) => void,
+): void {
   actions.ask({
     title: m.letters.replayOneTitle,
     body: `${m.letters.replayOneBody(letter.outboxId)}${patch === undefined ? '' : ` ${m.letters.replayPatched}`}`,
@@ -124,7 +126,7 @@ export function replayLetter(letter: { jobId: string; outboxId: string }, patch:
     label: m.letters.replay.replace('…', ''),
     run: async () => {
       const accepted = await post<{ jobId?: string }>(path`/v1/dead-letters/${letter.jobId}/replay`, patch);
-      after();
+      after(accepted.jobId);
       const link = accepted.jobId ? { href: href('jobs', accepted.jobId), text: m.letters.openJob } : undefined;
       return { text: m.letters.replayOneDone, ...(link ? { link } : {}) };
     },
@@ -145,27 +147,25 @@ export function discardLetter(letter: { jobId: string; outboxId: string }, after
   });
 }
 
-const set = (filter: Query): Query => Object.fromEntries(Object.entries(filter).filter(([, value]) => value));
-
-export function replayLetters(filter: Query, after: After): void {
+export function replayLetters(filter: Filter, after: After): void {
   actions.ask({
     title: m.letters.replayTitle,
     body: m.letters.replayBody,
     detail: shown(filter) || m.letters.everything,
     label: m.letters.replay.replace('…', ''),
     preview: async () => {
-      const { matched } = await post<{ matched: number }>('/v1/dead-letters/replay', { filter: set(filter), dryRun: true });
+      const { matched } = await post<{ matched: number }>('/v1/dead-letters/replay', { filter, dryRun: true });
       return { count: matched, text: m.letters.counted(matched, count(matched)) };
     },
     run: async () => {
-      await post('/v1/dead-letters/replay', { filter: set(filter), dryRun: false });
+      await post('/v1/dead-letters/replay', { filter, dryRun: false });
       after();
       return m.letters.started;
     },
   });
 }
 
-export function purgeLetters(filter: Query, after: After): void {
+export function purgeLetters(filter: Filter, after: After): void {
   actions.ask({
     title: m.letters.purgeTitle,
     body: m.letters.purgeBody,
@@ -173,11 +173,11 @@ export function purgeLetters(filter: Query, after: After): void {
     label: m.letters.purgeAll.replace('…', ''),
     danger: true,
     preview: async () => {
-      const letters = await preview('/v1/dead-letters', set(filter));
+      const letters = await preview('/v1/dead-letters', filter);
       return { count: letters, text: m.letters.counted(letters, count(letters)) };
     },
     run: async (progress) => {
-      const done = await act('/v1/dead-letters', set(filter), (n) => progress(m.letters.purged(n, count(n))));
+      const done = await act('/v1/dead-letters', filter, (n) => progress(m.letters.purged(n, count(n))));
       after();
       return m.letters.purged(done, count(done));
     },

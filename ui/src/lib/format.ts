@@ -51,6 +51,9 @@ export function rate(perSecond: number): string {
   return `${digits(perSecond, perSecond >= 100 ? 0 : 1)}/${units.s}`;
 }
 
+/** The same on the axis of a chart. */
+export const rateTick = (perSecond: number): string => (perSecond === 0 ? '0' : `${decimal(perSecond)}/${units.s}`);
+
 export function percent(share: number): string {
   const value = share * 100;
   // 99.97 % is not 100 %: whatever is missing is what one looks for.
@@ -93,7 +96,7 @@ function pair(big: number, bigUnit: keyof Units, small: number, smallUnit: keyof
 }
 
 /** `14:03:24`; with the day if that is not today. */
-export function time(at: string | number, now = Date.now(), millis = false): string {
+export function time(at: string | number, now: number, millis = false): string {
   const date = new Date(at);
   if (Number.isNaN(date.getTime())) return '–';
   const clock: Intl.DateTimeFormatOptions = { hour: '2-digit', minute: '2-digit', second: '2-digit', hourCycle: 'h23' };

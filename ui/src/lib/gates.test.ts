@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest';
-import { decisive, laneTone, left, lock, waiting } from './gates';
-import type { Gate, Lane, Reason } from './types';
+import { decisive, gatesOf, laneTone, left, lock, tone, waiting } from './gates';
+import type { Gate, Lane, Reason, Upstream } from './types';
 
 const gate = (reason: Reason, level: number, limit: number | null, until?: string | null): Gate => ({
   reason,
@@ -62,6 +62,26 @@ describe('the gate that is shown for an upstream', () => {
   });
 });
 
+describe('an upstream with several keys', () => {
+  const pool = (...windows: Gate[]): Upstream => ({
+    name: 'fast',
+    inFlight: 1,
+    requestsLastMinute: 7,
+    gates: [],
+    keys: windows.map((window, i) => ({ name: `${i}`, inFlight: 0, requestsLastMinute: 0, gates: [window] })),
+  });
+  const full = gate('window', 60, 60, soon);
+  const some = gate('window', 30, 60);
+  const much = gate('window', 1, 60);
+
+  test('lets through what the key with the most room does', () => {
+    expect(gatesOf(pool(some, much, full))).toEqual([much]);
+    expect(tone(pool(full, some))).toBe('ok');
+  });
+  test('is closed if all of them are', () => expect(tone(pool(full, full))).toBe('wait'));
+  test('without keys has only its own gates', () => expect(gatesOf({ ...pool(), gates: [some] })).toEqual([some]));
+});
+
 describe('a lane', () => {
   const lane = (more: Partial<Lane>): Lane =>
     ({
@@ -70,7 +90,7 @@ describe('a lane', () => {
       queued: { high: 1, normal: 2, low: 3 },
       pending: 4,
       processing: 0,
-      rates: { started: 1 },
+      rates: { started: 1, answered: 0 },
       ...more,
     }) as Lane;
 
@@ -83,9 +103,14 @@ describe('a lane', () => {
     expect(laneTone(lane({ held: { reason: 'rules_gone' } }), NOW)).toBe('bad');
   });
 
+  test('requests that are answered directly flow too', () => {
+    const direct = { queued: { high: 0, normal: 0, low: 0 }, pending: 0, rates: { started: 0, answered: 2 } as Lane['rates'] };
+    expect(laneTone(lane(direct), NOW)).toBe('ok');
+  });
+
   test('an empty lane that is held is idle or flows', () => {
     const empty = { queued: { high: 0, normal: 0, low: 0 }, pending: 0, held: { reason: 'window' as const, until: soon } };
     expect(laneTone(lane(empty), NOW)).toBe('ok');
-    expect(laneTone(lane({ ...empty, rates: { started: 0 } as Lane['rates'] }), NOW)).toBe('idle');
+    expect(laneTone(lane({ ...empty, rates: { started: 0, answered: 0 } as Lane['rates'] }), NOW)).toBe('idle');
   });
 });

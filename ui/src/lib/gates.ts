@@ -61,9 +61,17 @@ function opensAt(gate: Gate): number {
   return gate.until === null ? Number.POSITIVE_INFINITY : Date.parse(gate.until);
 }
 
-/** How the whole upstream stands: the worst of its gates. */
+/** The gates that a call has to pass: those of the upstream and, if it has several keys, those of the key with the most room. */
+export function gatesOf(upstream: Upstream): Gate[] {
+  const pools = (upstream.keys ?? []).map((key) => ({ gates: key.gates, tightest: decisive(key.gates) }));
+  const room = (pool: (typeof pools)[number]) => (pool.tightest?.gate.open === false ? -1 : (pool.tightest?.left ?? 1));
+  const best = pools.reduce<(typeof pools)[number] | undefined>((a, b) => (a && room(a) >= room(b) ? a : b), undefined);
+  return [...upstream.gates, ...(best?.gates ?? [])];
+}
+
+/** The state of the whole upstream: the worst of its gates. */
 export function tone(upstream: Upstream): Tone {
-  const tones = upstream.gates.map((gate) => lock(gate).tone);
+  const tones = gatesOf(upstream).map((gate) => lock(gate).tone);
   if (tones.includes('bad')) return 'bad';
   if (tones.includes('wait')) return 'wait';
   return upstream.requestsLastMinute === 0 && upstream.inFlight === 0 ? 'idle' : 'ok';
@@ -74,12 +82,17 @@ export function waiting(lane: Lane): number {
   return lane.queued.high + lane.queued.normal + lane.queued.low + lane.pending;
 }
 
-/** How the lane stands. A hold that opens within a second counts as flowing. */
+/** Calls per second: of jobs, and of requests that are answered directly. */
+export function passing(lane: Lane): number {
+  return lane.rates.started + lane.rates.answered;
+}
+
+/** The state of the lane. A hold that opens within a second counts as flowing. */
 export function laneTone(lane: Lane, now: number): Tone {
   if (lane.paused) return 'wait';
   const { held } = lane;
   if (held && waiting(lane) > 0 && (held.until == null || Date.parse(held.until) - now > 1000)) {
     return ERRORS.has(held.reason) || held.reason === 'rules_gone' || held.reason === 'store_unavailable' ? 'bad' : 'wait';
   }
-  return lane.rates.started === 0 && waiting(lane) === 0 && lane.processing === 0 ? 'idle' : 'ok';
+  return passing(lane) === 0 && waiting(lane) === 0 && lane.processing === 0 ? 'idle' : 'ok';
 }

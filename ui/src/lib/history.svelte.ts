@@ -13,11 +13,11 @@ export function chosenMinutes(): number {
   return (RANGES as readonly number[]).includes(minutes) ? minutes : 60;
 }
 
-/** The history of something, kept current while the component that asks is shown. */
-export function watchHistory<P>(query: () => Query): Resource<History<P>> {
-  const history = new Resource<History<P>>(() => get<History<P>>('/v1/history', query()));
+/** The history of something, kept current while the component that asks is shown; nothing is asked while `query` is false. */
+export function watchHistory<P>(query: () => Query | false): Resource<History<P>> {
+  const history = new Resource<History<P>>(() => get<History<P>>('/v1/history', query() || {}));
   $effect(() => {
-    void JSON.stringify(query());
+    if (!query()) return;
     void history.load();
     const timer = setInterval(() => history.refresh(0), REFRESH_MS);
     return () => {

@@ -7,7 +7,7 @@ export interface Progress {
   done: number;
   share: number;
   perSecond: number;
-  /** Seconds to the end at this pace; absent while that cannot be told. */
+  /** Seconds to the end at this pace; absent while that is unknown. */
   leftSec: number | undefined;
 }
 

@@ -37,6 +37,10 @@ class Current {
   get mayActForAll(): boolean {
     return this.mayAct && !this.#session?.tenants?.length;
   }
+  /** Gates are shared by all lanes that use an upstream: refused to keys of some lanes too. */
+  get mayReset(): boolean {
+    return this.mayActForAll && !this.#session?.lanes?.length;
+  }
   /** Producers send jobs and look up their own; lists are not for them. */
   get maySee(): boolean {
     return this.role !== 'producer';

@@ -7,9 +7,9 @@ import type { Alert, Args, Need, Sentence } from './types';
 
 const text = (value: Args[string]): string => (value == null ? '' : String(value));
 const number = (value: Args[string]): number => Number(value ?? 0);
-const clock = (value: Args[string]): string | undefined => (value ? time(String(value)) : undefined);
+const clock = (value: Args[string], now: number): string | undefined => (value ? time(String(value), now) : undefined);
 
-function held(m: Messages, args: Args): string {
+function held(m: Messages, args: Args, now: number): string {
   const waiting = number(args.waiting);
   const a: HeldArgs = {
     lane: text(args.lane),
@@ -17,8 +17,8 @@ function held(m: Messages, args: Args): string {
     limit: args.limit == null ? undefined : count(number(args.limit)),
     waiting,
     count: count(waiting),
-    opensAt: clock(args.opensAt),
-    lastStart: clock(args.lastStart),
+    opensAt: clock(args.opensAt, now),
+    lastStart: clock(args.lastStart, now),
   };
   const known = m.status.held as Record<string, (a: HeldArgs) => string>;
   const reason = text(args.reason);
@@ -36,13 +36,13 @@ export function sentence(m: Messages, status: Sentence, now: number): string {
     case 'flows':
       return number(args.perSecond) > 0 ? m.status.flows(rate(number(args.perSecond))) : m.status.flowsIdle;
     case 'held':
-      return held(m, args);
+      return held(m, args, now);
     case 'paused':
       return m.status.paused(text(args.lane), number(args.waiting), count(number(args.waiting)));
     case 'rules_gone':
       return m.status.rules_gone(text(args.lane), number(args.waiting), count(number(args.waiting)));
     case 'store_lost':
-      return m.status.store_lost(clock(args.since));
+      return m.status.store_lost(clock(args.since, now));
     case 'rest_flows':
       return m.status.rest_flows;
     case 'fleet': {
@@ -66,9 +66,9 @@ export function ack(m: Messages, word: string): string {
 }
 
 /** One thing that needs somebody, and what happens if nobody comes. */
-export function need(m: Messages, item: Need, alert?: Alert): { what: string; itself: string } {
+export function need(m: Messages, item: Need, now: number, alert?: Alert): { what: string; itself: string } {
   const { args } = item;
-  const until = args.until ? time(String(args.until)) : undefined;
+  const until = clock(args.until, now);
   switch (item.code) {
     case 'dead_letters': {
       const n = number(args.count);

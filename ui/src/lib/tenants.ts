@@ -2,7 +2,7 @@
 
 import type { Tenant } from './types';
 
-/** Those who wait first, by whose turn it is: the smaller `currentPriority` is the more urgent, then who has waited for more turns. */
+/** Waiting tenants first, by whose turn it is: a smaller `currentPriority` is more urgent, then more turns of others. */
 export function ranked(tenants: Tenant[]): Tenant[] {
   const waits = (tenant: Tenant) => (tenant.queued > 0 ? 0 : 1);
   return [...tenants].sort(

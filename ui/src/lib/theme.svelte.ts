@@ -10,7 +10,7 @@ function stored(): Theme {
 
 class Themes {
   chosen = $state<Theme>(stored());
-  /** Rises whenever colours change: charts are drawn anew. */
+  /** Rises whenever colours change: charts are drawn again. */
   version = $state(0);
 
   constructor() {

@@ -330,8 +330,9 @@ export interface LanePoint {
   completed: number;
   failed: number;
   dropped: number;
-  waiting: number;
-  processing: number;
+  /** Null if no process was running at the end of the minute. */
+  waiting: number | null;
+  processing: number | null;
   waitMs: Percentiles | null;
 }
 

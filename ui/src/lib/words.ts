@@ -2,7 +2,7 @@
 
 import { count, duration, rate, wholeSeconds } from './format';
 import type { Messages } from './i18n/en';
-import type { Gate } from './types';
+import type { Gate, JobStatus } from './types';
 
 /** The level of a gate: `58 / 60 per min`. */
 export function gateLevel(m: Messages, gate: Gate): string {
@@ -34,12 +34,27 @@ export function lockLevel(m: Messages, gate: Gate): string {
   return gate.open || counts ? gateLevel(m, gate) : m.reason[gate.reason];
 }
 
-/** When a closed gate opens. */
-export function opens(m: Messages, gate: { open?: boolean; until?: string | null }, now: number): string {
+/** Up to this, a countdown shows seconds. */
+const LONG_SEC = 600;
+
+/** When a closed gate opens. A slot is free when a call ends, which nobody knows beforehand. */
+export function opens(m: Messages, gate: Pick<Gate, 'reason'> & { open?: boolean; until?: string | null }, now: number): string {
   if (gate.open) return m.gate.open;
-  if (!gate.until) return m.gate.closed;
-  return m.gate.opensIn(wholeSeconds(Math.max(0, Math.ceil((Date.parse(gate.until) - now) / 1000))));
+  if (!gate.until || gate.reason === 'concurrency') return m.gate.closed;
+  const left = Math.max(0, Math.ceil((Date.parse(gate.until) - now) / 1000));
+  return m.gate.opensIn(wholeSeconds(left > LONG_SEC ? Math.ceil(left / 60) * 60 : left));
 }
 
 export const paceText = (m: Messages, perSecond: number, adaptive: boolean): string =>
   adaptive ? m.overview.adaptive(rate(perSecond)) : rate(perSecond);
+
+/** A filter, one part after the other: `Tenant: acme`. */
+export function filterWords(m: Messages, filter: Record<string, string>): string[] {
+  const { id, lane, tenant, status, code } = m.words;
+  const names: Record<string, string> = { id, lane, tenant, status, code, since: m.jobs.since, until: m.jobs.until };
+  const value = (name: string, text: string) =>
+    name === 'status'
+      ? (m.jobStatus[text as JobStatus] ?? text)
+      : (m.jobs.sinceRanges[text as keyof typeof m.jobs.sinceRanges] ?? text);
+  return Object.entries(filter).map(([name, text]) => `${names[name] ?? name}: ${value(name, text)}`);
+}

@@ -69,7 +69,7 @@ pub async fn a_call_without_a_job_whose_caller_is_lost_frees_its_slot<S: Store>(
     q.denial(UP).await;
     q.pass(secs(5));
     q.call(UP).await;
-    assert_eq!(q.sweep().await.taken_up, [], "there is no job to take up");
+    assert_eq!(q.sweep().await.recovered, [], "there is no job to recover");
 }
 
 pub async fn a_denial_returns_the_stores_time<S: Store>(open: Open<S>) {
@@ -129,7 +129,7 @@ pub async fn a_call_to_an_unknown_upstream_is_refused<S: Store>(open: Open<S>) {
     assert_eq!(q.admit("nobody", Vec::new()).await, Admission::UnknownUpstream(name("nobody")));
 }
 
-pub async fn a_call_to_an_unknown_upstream_still_takes_up_lost_jobs<S: Store>(open: Open<S>) {
+pub async fn a_call_to_an_unknown_upstream_still_recovers_lost_jobs<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &upstream(free()));
     q.accept([job(1)]).await;
     q.next().await;

@@ -120,7 +120,7 @@ pub async fn a_condition_that_comes_and_goes_changes_nothing<S: Store>(open: Ope
     q.pass(HOLD);
     assert_eq!(looks(&q, &rules).await, (0, 0), "it was over before it fired");
     fail(&q, "acme", 2..3).await;
-    assert_eq!(looks(&q, &rules).await, (0, 0), "and begins anew");
+    assert_eq!(looks(&q, &rules).await, (0, 0), "and starts again");
     q.pass(HOLD);
     assert_eq!(looks(&q, &rules).await, (1, 0));
     q.discard(2).await;
@@ -144,10 +144,10 @@ pub async fn a_tenant_is_notified_only_of_its_own_alerts<S: Store>(open: Open<S>
     fail(&q, "emca", 6..7).await;
     let (fired, _) = look(&q, &rules).await;
     let tenants: Vec<_> = fired.iter().filter_map(|alert| alert.condition.key.tenant.as_deref()).collect();
-    assert_eq!(tenants, ["other", "acme"], "who has most comes first");
-    let told = notices(&q).await;
-    assert_eq!(told, [Notice { to: Recipient::Tenant("acme".into()), alert: fired[1].clone() }]);
-    assert_eq!(told[0].alert.condition.value_micros, whole(2));
+    assert_eq!(tenants, ["other", "acme"], "the tenant with the most comes first");
+    let sent = notices(&q).await;
+    assert_eq!(sent, [Notice { to: Recipient::Tenant("acme".into()), alert: fired[1].clone() }]);
+    assert_eq!(sent[0].alert.condition.value_micros, whole(2));
 
     let rules = Evaluation { operators: true, ..rules };
     fail(&q, "emca", 7..8).await;
@@ -163,7 +163,7 @@ pub async fn the_share_of_dead_letters_is_measured_over_the_last_period<S: Store
         by(AlertLimits { dead_letter_rate: Some(rate), hold: Span::ZERO, clear: Span::ZERO, ..limits() });
     assert_eq!(looks(&q, &rules).await, (0, 0));
     fail(&q, "acme", 1..3).await;
-    assert_eq!(looks(&q, &rules).await, (0, 0), "too few to tell");
+    assert_eq!(looks(&q, &rules).await, (0, 0), "too few for a share");
     for number in 100..148 {
         q.accept([job(number)]).await;
         let grant = q.next().await;

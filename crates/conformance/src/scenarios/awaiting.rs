@@ -60,14 +60,14 @@ pub async fn the_place_of_an_awaiting_job_comes_free_sixty_seconds_after_the_sub
     assert_eq!(q.starts(10).await, [2]);
 }
 
-pub async fn an_awaiting_job_is_not_taken_up_when_its_workers_lease_would_have_ended<S: Store>(
+pub async fn an_awaiting_job_is_not_recovered_when_its_workers_lease_would_have_ended<S: Store>(
     open: Open<S>,
 ) {
     let q = Harness::new(open, &upstream(free()));
     q.accept([job(1)]).await;
     submitted(&q, &q.next().await).await;
     q.pass(LEASE);
-    assert_eq!(q.sweep().await.taken_up, []);
+    assert_eq!(q.sweep().await.recovered, []);
     assert_eq!(q.take(10).await, []);
 }
 

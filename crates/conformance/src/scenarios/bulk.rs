@@ -61,7 +61,7 @@ pub async fn all_matching_letters_are_sent_again_once<S: Store>(open: Open<S>) {
     assert_eq!((begun.status, numbers(&begun)), (BulkStatus::Running, [5, 0, 0, 0, 5]));
     bury(&q, 7..=7).await;
     let grants = take(&q).await;
-    assert_eq!(sent(&grants), ["1", "2", "3", "4", "5"], "not what came later, nor what does not fit");
+    assert_eq!(sent(&grants), ["1", "2", "3", "4", "5"], "no later letters, and none that do not match");
     assert_eq!(numbers(&show(&q).await), [5, 0, 0, 5, 0]);
     for grant in &grants[..4] {
         q.done(grant).await;

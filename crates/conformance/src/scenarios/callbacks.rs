@@ -24,12 +24,12 @@ fn called_back(number: u128) -> NewJob {
 }
 
 async fn callbacks<S: Store>(q: &Harness<S>) -> Vec<(Grant, JobView)> {
-    let told = |grant: Grant| {
+    let sent = |grant: Grant| {
         let callback = Callback::decode(&grant.payload).expect("a callback");
         assert_eq!(&*callback.url, "https://app.example.com/done");
         (grant, callback.job)
     };
-    q.dispatch_from(CALLBACKS, 100).await.grants.into_iter().map(told).collect()
+    q.dispatch_from(CALLBACKS, 100).await.grants.into_iter().map(sent).collect()
 }
 
 pub async fn the_end_of_a_job_is_reported_by_a_separate_job<S: Store>(open: Open<S>) {
@@ -43,17 +43,17 @@ pub async fn the_end_of_a_job_is_reported_by_a_separate_job<S: Store>(open: Open
     q.cancel(3).await;
     let last = q.next().await;
     q.done(&last).await;
-    let told = callbacks(&q).await;
-    let ends: Vec<_> = told.iter().map(|(_, job)| (job.id, job.status)).collect();
+    let sent = callbacks(&q).await;
+    let ends: Vec<_> = sent.iter().map(|(_, job)| (job.id, job.status)).collect();
     let expected = [(id(1), Status::Completed), (id(2), Status::Failed), (id(3), Status::Cancelled)];
-    assert_eq!(ends, expected, "and nobody asked to be told of the fourth");
-    assert_eq!(told[0].1, q.job(1).await);
-    assert_eq!(told[1].1.last_failure, q.job(2).await.last_failure);
-    assert!(told.iter().all(|(grant, _)| &*grant.tenant == "acme"));
-    for (grant, _) in &told {
+    assert_eq!(ends, expected, "the fourth has no callback");
+    assert_eq!(sent[0].1, q.job(1).await);
+    assert_eq!(sent[1].1.last_failure, q.job(2).await.last_failure);
+    assert!(sent.iter().all(|(grant, _)| &*grant.tenant == "acme"));
+    for (grant, _) in &sent {
         q.done(grant).await;
     }
-    assert_eq!(callbacks(&q).await, [], "each is told once");
+    assert_eq!(callbacks(&q).await, [], "each is sent once");
 }
 
 pub async fn a_job_removed_as_it_ends_is_reported_whole<S: Store>(open: Open<S>) {
@@ -61,9 +61,9 @@ pub async fn a_job_removed_as_it_ends_is_reported_whole<S: Store>(open: Open<S>)
     q.accept([called_back(1)]).await;
     let grant = q.next().await;
     let (_, ended) = q.answered(grant.lease, "answer").await;
-    let [(_, told)] = &callbacks(&q).await[..] else { panic!("one is told") };
-    assert_eq!(told.result.as_deref(), Some(&b"answer"[..]));
-    assert_eq!(ended[0].forgotten.as_deref(), Some(told));
+    let [(_, sent)] = &callbacks(&q).await[..] else { panic!("not one callback") };
+    assert_eq!(sent.result.as_deref(), Some(&b"answer"[..]));
+    assert_eq!(ended[0].forgotten.as_deref(), Some(sent));
 }
 
 pub async fn an_expired_or_evicted_job_is_reported_too<S: Store>(open: Open<S>) {
@@ -83,7 +83,7 @@ pub async fn a_callback_that_fails_permanently_is_a_dead_letter<S: Store>(open: 
     q.accept([called_back(1)]).await;
     let grant = q.next().await;
     q.done(&grant).await;
-    let (grant, _) = callbacks(&q).await.pop().expect("one is told");
+    let (grant, _) = callbacks(&q).await.pop().expect("one callback");
     let (failure, report) = (crate::rules::failure("refused"), CallResult::Rejected);
     q.settle(grant.lease, report, Outcome::Dead(failure)).await;
     let letter = q.letter(grant.job.0).await.expect("it is kept");
@@ -100,7 +100,7 @@ pub async fn callbacks_without_room_are_dropped_and_reported<S: Store>(open: Ope
         eclusa_core::Cancelled::Yes(ended) => ended,
         other => panic!("{other:?}"),
     };
-    assert_eq!(ended.job, id(2), "who cancels hears of the job's own end");
+    assert_eq!(ended.job, id(2), "a cancellation also reports its own end");
     assert_eq!(callbacks(&q).await.len(), 1);
     let totals: Vec<_> = q.lanes().await.iter().map(|lane| lane.totals.refused).collect();
     assert_eq!(totals, [0, 1]);

@@ -116,7 +116,7 @@ pub async fn a_paused_lane_accepts_jobs_but_starts_none<S: Store>(open: Open<S>)
     assert_eq!(q.starts(10).await, [2, 1]);
 }
 
-pub async fn a_paused_lane_still_settles_expires_and_takes_up_jobs<S: Store>(open: Open<S>) {
+pub async fn a_paused_lane_still_settles_expires_and_recovers_jobs<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &plain());
     q.accept([job(1), job(2), lasting(secs(5), job(3)), delayed(secs(5), job(4))]).await;
     let grants = q.take(2).await;
@@ -124,7 +124,7 @@ pub async fn a_paused_lane_still_settles_expires_and_takes_up_jobs<S: Store>(ope
     q.done(&grants[0]).await;
     q.pass(LEASE);
     let swept = q.sweep().await;
-    assert_eq!((swept.taken_up, swept.ended.len()), (vec![crate::rules::id(2)], 1));
+    assert_eq!((swept.recovered, swept.ended.len()), (vec![crate::rules::id(2)], 1));
     assert_eq!(q.status(4).await, Status::Queued);
     assert_eq!(q.take(10).await, []);
     q.pause("mail", false).await;

@@ -94,7 +94,7 @@ pub async fn retries_and_lost_jobs_return_to_a_full_lane<S: Store>(open: Open<S>
     q.accept([low(3), low(4)]).await;
     assert!(matches!(q.retry(&grants[0], CallResult::Failed, secs(1)).await, Settled::RetryAt(_)));
     q.pass(secs(10));
-    assert_eq!(q.sweep().await.taken_up.len(), 1);
+    assert_eq!(q.sweep().await.recovered.len(), 1);
     assert_eq!(q.lane().await.queued, [0, 0, 4]);
     assert_eq!(q.starts(10).await, [1, 2, 3, 4]);
 }

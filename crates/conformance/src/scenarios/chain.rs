@@ -49,7 +49,7 @@ pub async fn advancing_does_not_extend_the_lease<S: Store>(open: Open<S>) {
     q.pass(secs(6));
     q.advance(&grant, CallResult::Failed).await;
     q.pass(secs(4));
-    assert_eq!(q.sweep().await.taken_up.len(), 1);
+    assert_eq!(q.sweep().await.recovered.len(), 1);
 }
 
 pub async fn when_all_were_tried_the_attempt_has_failed<S: Store>(open: Open<S>) {

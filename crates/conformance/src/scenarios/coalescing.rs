@@ -201,7 +201,7 @@ pub async fn a_promoted_job_that_ends_lets_the_next_start<S: Store>(open: Open<S
         q.accept([delayed(secs(60), of_bolt(9)), second, wants("k", low(3))]).await;
         assert_eq!(q.starts(10).await, []);
         q.fails(&grant, CallResult::Failed).await;
-        assert_eq!(q.reason(2).await, Some(Reason::NoWorker), "it stands in its line again");
+        assert_eq!(q.reason(2).await, Some(Reason::NoWorker), "it is in its line again");
         assert_eq!(q.reason(3).await, Some(Reason::Coalesced));
         match end {
             "cancelled" => q.cancel(2).await,

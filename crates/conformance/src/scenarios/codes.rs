@@ -16,7 +16,7 @@ async fn retry<S: Store>(q: &Harness<S>, grant: &Grant, code: &str) {
     q.pass(secs(1));
 }
 
-fn told(rows: &[(&str, u64, u64, u64)]) -> Vec<(String, u64, u64, u64)> {
+fn codes(rows: &[(&str, u64, u64, u64)]) -> Vec<(String, u64, u64, u64)> {
     rows.iter().map(|(code, seen, cured, again)| ((*code).to_owned(), *seen, *cured, *again)).collect()
 }
 
@@ -27,9 +27,9 @@ pub async fn a_code_is_counted_with_what_a_retry_did<S: Store>(open: Open<S>) {
     // The other job fails permanently with 503.
     q.dead(&q.next().await).await;
     retry(&q, &q.next().await, "409").await;
-    assert_eq!(q.codes(UP).await, told(&[("409", 2, 0, 1), ("503", 1, 0, 0)]));
+    assert_eq!(q.codes(UP).await, codes(&[("409", 2, 0, 1), ("503", 1, 0, 0)]));
     q.done(&q.next().await).await;
-    assert_eq!(q.codes(UP).await, told(&[("409", 2, 1, 1), ("503", 1, 0, 0)]));
+    assert_eq!(q.codes(UP).await, codes(&[("409", 2, 1, 1), ("503", 1, 0, 0)]));
 }
 
 pub async fn success_at_another_upstream_does_not_count_for_a_code<S: Store>(open: Open<S>) {
@@ -41,10 +41,10 @@ pub async fn success_at_another_upstream_does_not_count_for_a_code<S: Store>(ope
     let grant = q.next().await;
     assert_eq!(q.advance(&grant, CallResult::Failed).await, Advanced::To(name("b")));
     retry(&q, &grant, "409").await;
-    assert_eq!(q.codes("a").await, told(&[("503", 2, 0, 0)]), "never tried there again");
+    assert_eq!(q.codes("a").await, codes(&[("503", 2, 0, 0)]), "never tried there again");
     q.done(&q.next().await).await;
-    assert_eq!(q.codes("a").await, told(&[("503", 2, 1, 0)]));
-    assert_eq!(q.codes("b").await, told(&[("409", 1, 0, 0)]));
+    assert_eq!(q.codes("a").await, codes(&[("503", 2, 1, 0)]));
+    assert_eq!(q.codes("b").await, codes(&[("409", 1, 0, 0)]));
 }
 
 pub async fn a_replayed_letter_is_a_retry_of_its_code<S: Store>(open: Open<S>) {
@@ -60,5 +60,5 @@ pub async fn a_replayed_letter_is_a_retry_of_its_code<S: Store>(open: Open<S>) {
     q.done(&q.next().await).await;
     let outcome = Outcome::Dead(failed("424"));
     q.settle(q.next().await.lease, CallResult::Rejected, outcome).await;
-    assert_eq!(q.codes(UP).await, told(&[("423", 2, 1, 1), ("424", 1, 0, 0)]));
+    assert_eq!(q.codes(UP).await, codes(&[("423", 2, 1, 1), ("424", 1, 0, 0)]));
 }

@@ -49,12 +49,12 @@ fn failed_for_next(number: u128) -> Completion {
     Completion { next: true, ..failed(number) }
 }
 
-fn called(external: &str, told: Completion) -> Completion {
-    Completion { external: Some(external.into()), ..told }
+fn called(external: &str, completion: Completion) -> Completion {
+    Completion { external: Some(external.into()), ..completion }
 }
 
-fn message(message: u64, told: Completion) -> Completion {
-    Completion { message: Some(message), ..told }
+fn message(message: u64, completion: Completion) -> Completion {
+    Completion { message: Some(message), ..completion }
 }
 
 async fn find<S: Store>(q: &Harness<S>, external: &str) -> Vec<u128> {
@@ -100,8 +100,8 @@ pub async fn a_repeated_or_foreign_report_changes_nothing<S: Store>(open: Open<S
     let elsewhere = Completion { upstream: name(NEXT), ..success(1) };
     let older = called("ext-0", failed(1));
     let no_end = Completion { outcome: Outcome::Release, ..success(1) };
-    for told in [elsewhere, older, no_end] {
-        assert_eq!(q.complete(told).await.0, Completed::NotAwaited(Status::Processing));
+    for completion in [elsewhere, older, no_end] {
+        assert_eq!(q.complete(completion).await.0, Completed::NotAwaited(Status::Processing));
     }
     q.complete(called("ext-1", success(1))).await;
     let (again, ended) = q.complete(called("ext-1", failed(1))).await;
@@ -114,18 +114,18 @@ pub async fn one_message_counts_once_also_for_a_later_attempt<S: Store>(open: Op
     q.accept([job(1)]).await;
     submitted(&q, &q.next().await, "ext-1", false).await;
     let retry = Outcome::Retry { after: secs(1), failure: failure("no GPU") };
-    let told = message(99, Completion { outcome: retry, ..failed(1) });
+    let completion = message(99, Completion { outcome: retry, ..failed(1) });
     let settled = Settled::RetryAt(q.now() + secs(1));
-    assert_eq!(q.complete(told.clone()).await.0, Completed::Settled(settled));
-    assert_eq!(q.complete(told.clone()).await.0, Completed::NotAwaited(Status::Pending));
+    assert_eq!(q.complete(completion.clone()).await.0, Completed::Settled(settled));
+    assert_eq!(q.complete(completion.clone()).await.0, Completed::NotAwaited(Status::Pending));
     q.pass(secs(1));
     let again = q.next().await;
     assert_eq!(
-        (again.attempt, q.complete(told.clone()).await.0),
+        (again.attempt, q.complete(completion.clone()).await.0),
         (2, Completed::NotAwaited(Status::Processing))
     );
     submitted(&q, &again, "ext-2", false).await;
-    assert_eq!(q.complete(told).await.0, Completed::NotAwaited(Status::Processing));
+    assert_eq!(q.complete(completion).await.0, Completed::NotAwaited(Status::Processing));
     assert_eq!(find(&q, "ext-1").await, [], "it is called otherwise now");
     let done = message(100, success(1));
     assert_eq!(q.complete(done).await.0, Completed::Settled(Settled::Ended(Status::Completed)));
@@ -187,8 +187,8 @@ pub async fn a_reported_failure_advances_along_the_chain<S: Store>(open: Open<S>
     let grant = q.next().await;
     assert_eq!((grant.upstream.as_str(), grant.attempt), (NEXT, 1), "no attempt is spent");
     submitted(&q, &grant, "ext-2", true).await;
-    let told = Completion { upstream: name(NEXT), ..failed_for_next(1) };
-    let (completed, ended) = q.complete(told).await;
+    let completion = Completion { upstream: name(NEXT), ..failed_for_next(1) };
+    let (completed, ended) = q.complete(completion).await;
     assert_eq!(completed, Completed::Settled(Settled::Ended(Status::Failed)), "all were tried");
     assert_eq!(ends(&ended), [(1, "dead")]);
 }
@@ -286,7 +286,11 @@ pub async fn a_silent_upstream_is_polled_by_one_process_at_a_time<S: Store>(open
     q.complete(success(2)).await;
     assert_eq!(q.due(UP, secs(60), &[2, 7]).await, [], "one is claimed, the other has ended");
     q.pass(secs(11));
-    assert_eq!(q.due(UP, secs(60), &[]).await, [(1, "ext-1".to_owned())], "whoever had it did not come back");
+    assert_eq!(
+        q.due(UP, secs(60), &[]).await,
+        [(1, "ext-1".to_owned())],
+        "the process that had it did not come back"
+    );
     assert_eq!(q.due("nowhere", secs(60), &[1]).await, []);
     assert_eq!(q.due(UP, secs(60), &[]).await, []);
     q.cancel(1).await;

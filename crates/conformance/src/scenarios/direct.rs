@@ -50,20 +50,25 @@ pub async fn a_call_counts_in_the_window_of_its_lane<S: Store>(open: Open<S>) {
     granted(&q).await;
 }
 
-pub async fn an_unreported_call_waits_until_others_have_closed_the_breaker<S: Store>(open: Open<S>) {
+pub async fn a_call_that_may_not_probe_waits_until_others_have_closed_the_breaker<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &chain(&[(UP, breaker(1, secs(30)))], |_| {}));
-    let healthy = q.now() + secs(30) + HEALTHY_AFTER;
+    let half_open = q.now() + secs(30);
     q.record(UP, CallResult::Failed).await;
-    for _ in 0..2 {
-        let denied = q.admit_untold(LANE).await;
-        let denial = NotUntil { reason: Reason::CircuitOpen, at: healthy };
-        let Admission::Denied { upstream, denial: told, quota, .. } = denied else { panic!("{denied:?}") };
-        assert_eq!((upstream, told, quota), (Some(name(UP)), denial, None), "open or half open");
-        q.pass(secs(30));
-    }
+    let waits_until = async |time| {
+        for answer in [q.admit_unreported(LANE).await, q.admit_without_probing(UP).await] {
+            let Admission::Denied { upstream, denial, quota, .. } = answer else { panic!("{answer:?}") };
+            let expected = NotUntil { reason: Reason::CircuitOpen, at: time };
+            assert_eq!((upstream, denial, quota), (Some(name(UP)), expected, None));
+        }
+    };
+    waits_until(half_open).await;
+    q.pass(secs(30));
+    waits_until(half_open + HEALTHY_AFTER).await;
     let (probe, _) = granted(&q).await;
+    waits_until(q.now() + LEASE).await;
     q.settle(probe, CallResult::Success, Outcome::Release).await;
-    assert!(matches!(q.admit_untold(LANE).await, Admission::Granted { .. }));
+    assert!(matches!(q.admit_unreported(LANE).await, Admission::Granted { .. }));
+    assert!(matches!(q.admit_without_probing(UP).await, Admission::Granted { .. }));
 }
 
 pub async fn a_call_takes_from_the_bucket_of_its_lane_and_returns_the_token_if_unsent<S: Store>(
@@ -212,7 +217,7 @@ pub async fn a_call_in_an_unknown_lane_is_refused<S: Store>(open: Open<S>) {
 pub async fn an_unreported_call_takes_tokens_and_holds_nothing<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &chain(&[(UP, slots(1))], |lane| lane.gates = rpm(2)));
     for _ in 0..2 {
-        let Admission::Granted { lease, .. } = q.admit_untold(LANE).await else { panic!("not granted") };
+        let Admission::Granted { lease, .. } = q.admit_unreported(LANE).await else { panic!("not granted") };
         assert_eq!(q.settle(lease, CallResult::Success, Outcome::Release).await, Settled::Stale);
     }
     assert_eq!(q.upstream(UP).await.in_flight, 0);

@@ -139,7 +139,7 @@ pub async fn an_awaited_job_keeps_the_slot_of_its_key<S: Store>(open: Open<S>) {
     assert_eq!(
         q.job(1).await.at,
         Some(name(UP).with_key(&name("a"))),
-        "for whoever asks the upstream about it"
+        "for questions to the upstream about it"
     );
     q.accept([job(4)]).await;
     q.settle(lease, CallResult::Success, Outcome::Done).await;

@@ -1,4 +1,4 @@
-//! Leases are fenced and expire; the jobs of lost workers are taken up.
+//! Leases are fenced and expire; the jobs of lost workers are recovered.
 
 use eclusa_core::gate::CallResult;
 use eclusa_core::retry::{OnAmbiguous, RetryPolicy};
@@ -61,15 +61,15 @@ pub async fn every_grant_has_its_own_lease<S: Store>(open: Open<S>) {
     assert_eq!(nonces.len(), 1, "all are of one ask");
 }
 
-pub async fn a_lost_workers_job_is_taken_up_when_its_lease_ends<S: Store>(open: Open<S>) {
+pub async fn a_lost_workers_job_is_recovered_when_its_lease_ends<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &plain());
     q.accept([job(1)]).await;
     let _lost = q.next().await;
     q.pass(millis(9_999));
     assert_eq!(q.starts(10).await, []);
-    assert_eq!(q.sweep().await.taken_up, []);
+    assert_eq!(q.sweep().await.recovered, []);
     q.pass(millis(1));
-    assert_eq!(q.sweep().await.taken_up, [crate::rules::id(1)]);
+    assert_eq!(q.sweep().await.recovered, [crate::rules::id(1)]);
     assert_eq!(q.status(1).await, Status::Queued);
     let again = q.next().await;
     assert_eq!((again.job.0, again.attempt), (1, 2));
@@ -91,7 +91,7 @@ pub async fn a_dispatch_says_when_running_leases_end<S: Store>(open: Open<S>) {
     assert_eq!(q.sweep().await.next, q.now() + LEASE);
 }
 
-pub async fn a_taken_up_job_is_at_the_front_of_its_own_line_only<S: Store>(open: Open<S>) {
+pub async fn a_recovered_job_is_at_the_front_of_its_own_line_only<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &plain());
     q.accept([low(1), low(2), job(3), high(4)]).await;
     assert_eq!(q.starts(3).await, [4, 3, 1]);
@@ -101,7 +101,7 @@ pub async fn a_taken_up_job_is_at_the_front_of_its_own_line_only<S: Store>(open:
     assert_eq!(q.starts(10).await, [4, 5, 3, 6, 1, 2]);
 }
 
-pub async fn a_taken_up_job_does_not_jump_another_tenants_turn<S: Store>(open: Open<S>) {
+pub async fn a_recovered_job_does_not_jump_another_tenants_turn<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &lane(|lane| lane.fairness = Some(crate::rules::weights(1, &[]))));
     q.accept([of("a", 1), of("a", 2), of("b", 3)]).await;
     assert_eq!(q.starts(1).await, [1]);
@@ -192,8 +192,8 @@ pub async fn a_late_settlement_counts_while_nobody_took_the_job_up<S: Store>(ope
 pub async fn a_dispatch_says_which_jobs_it_took_up<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &plain());
     q.accept([job(1)]).await;
-    assert_eq!(q.dispatch(1).await.taken_up, []);
+    assert_eq!(q.dispatch(1).await.recovered, []);
     q.pass(LEASE);
     let answer = q.dispatch(1).await;
-    assert_eq!((answer.taken_up, answer.grants.len()), (vec![id(1)], 1));
+    assert_eq!((answer.recovered, answer.grants.len()), (vec![id(1)], 1));
 }

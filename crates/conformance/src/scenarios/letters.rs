@@ -136,15 +136,16 @@ pub async fn the_end_of_a_replay_is_reported_like_that_of_the_first_job<S: Store
     let lanes = [LANE, CALLBACKS].map(|lane| LaneSpec::new(name(lane), chain()));
     let upstream = UpstreamSpec::new(name(UP), GateSpecs::default());
     let q = Harness::new(open, &Spec::new(lanes.into(), vec![upstream]).expect("rules that fit together"));
-    let told = NewJob { callback: Some("https://app.example.com/done".into()), ..keyed("outbox-1", job(1)) };
-    bury(&q, told, Some("550")).await;
+    let with_callback =
+        NewJob { callback: Some("https://app.example.com/done".into()), ..keyed("outbox-1", job(1)) };
+    bury(&q, with_callback, Some("550")).await;
     q.replay(1, 101).await;
     let grant = q.next().await;
     q.done(&grant).await;
-    let told = q.dispatch_from(CALLBACKS, 10).await.grants;
-    let told: Vec<_> = told.iter().filter_map(|grant| Callback::decode(&grant.payload).ok()).collect();
+    let grants = q.dispatch_from(CALLBACKS, 10).await.grants;
+    let callbacks: Vec<_> = grants.iter().filter_map(|grant| Callback::decode(&grant.payload).ok()).collect();
     let ends: Vec<_> =
-        told.iter().map(|told| (told.job.id, told.job.key.as_deref(), told.job.status)).collect();
+        callbacks.iter().map(|one| (one.job.id, one.job.key.as_deref(), one.job.status)).collect();
     let key = Some("outbox-1");
     assert_eq!(ends, [(id(1), key, Status::Failed), (id(101), key, Status::Completed)]);
 }

@@ -23,6 +23,7 @@ pub mod fairness;
 pub mod flood;
 pub mod gates;
 pub mod health;
+pub mod history;
 pub mod idempotency;
 pub mod in_time;
 pub mod keys;

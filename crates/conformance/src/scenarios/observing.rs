@@ -1,4 +1,4 @@
-//! What an observer is told. A store that begins anew between two questions does not know what it told before: then it says so.
+//! Observing a store. A store that restarts between two questions does not know what it returned before, and answers with a gap.
 
 use eclusa_core::{EventKind, JobTransition, Observe, ObserveCursor, Observed, Span, Status, Store};
 
@@ -9,7 +9,7 @@ async fn observe<S: Store>(q: &Harness<S>, seen: Option<ObserveCursor>) -> Obser
     q.observe(Observe { seen, wait: Span::ZERO }).await
 }
 
-fn told(observed: &Observed) -> Vec<(u128, &'static str, Status)> {
+fn transitions(observed: &Observed) -> Vec<(u128, &'static str, Status)> {
     let word = |change: &JobTransition| match change.kind {
         EventKind::Accepted => "accepted",
         EventKind::Started(_) => "started",
@@ -19,11 +19,11 @@ fn told(observed: &Observed) -> Vec<(u128, &'static str, Status)> {
     observed.jobs.iter().map(|change| (change.job.0, word(change), change.status)).collect()
 }
 
-pub async fn an_observer_is_told_what_happened_or_that_something_is_missing<S: Store>(open: Open<S>) {
+pub async fn an_observer_gets_all_transitions_or_a_gap<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &upstream(free()));
     q.accept([job(1)]).await;
     let first = observe(&q, None).await;
-    let state = first.state.expect("who begins gets everything");
+    let state = first.state.expect("a new observer gets everything");
     assert_eq!((state.lanes[0].queued.iter().sum::<u64>(), state.upstreams.len()), (1, 1));
     assert!(first.jobs.is_empty() && !first.gap);
 
@@ -35,7 +35,7 @@ pub async fn an_observer_is_told_what_happened_or_that_something_is_missing<S: S
         (1, "started", Status::Processing),
         (1, "ended", Status::Completed),
     ];
-    assert_eq!(told(&second), if second.gap { [].as_slice() } else { all.as_slice() });
+    assert_eq!(transitions(&second), if second.gap { [].as_slice() } else { all.as_slice() });
     let state = second.state.expect("the lane has changed");
     assert_eq!((state.lanes[0].queued.iter().sum::<u64>(), state.lanes[0].totals.completed), (1, 1));
 
@@ -44,10 +44,10 @@ pub async fn an_observer_is_told_what_happened_or_that_something_is_missing<S: S
     assert_eq!(third.state.is_some(), third.gap, "nothing has changed");
 }
 
-pub async fn a_cursor_of_nobody_is_a_gap<S: Store>(open: Open<S>) {
+pub async fn an_unknown_cursor_is_a_gap<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &upstream(free()));
     let first = observe(&q, None).await;
     let ahead = ObserveCursor { number: first.cursor.number + 7, ..first.cursor };
-    let told = observe(&q, Some(ahead)).await;
-    assert!(told.gap && told.state.is_some() && told.jobs.is_empty());
+    let late = observe(&q, Some(ahead)).await;
+    assert!(late.gap && late.state.is_some() && late.jobs.is_empty());
 }

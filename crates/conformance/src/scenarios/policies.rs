@@ -261,7 +261,11 @@ pub async fn what_a_round_trip_explains_is_no_drift<S: Store>(open: Open<S>) {
         let micro = |tokens: Tokens| tokens.as_micro() / 1_000;
         (micro(corrected.before), micro(corrected.after))
     };
-    assert_eq!(correct(49, 50).await, (50_000, 50_000), "they count whole tokens, and refilled meanwhile");
+    assert_eq!(
+        correct(49, 50).await,
+        (50_000, 50_000),
+        "the upstream counts whole tokens, and its bucket was refilled in between"
+    );
     assert_eq!(correct(80, 50).await, (50_000, 50_000), "more than it can hold");
     let call = vec![hold_of(&participant(), 3, charging(&[("404", 3)]))];
     let lease = admitted(&q, call, None).await;
@@ -272,7 +276,7 @@ pub async fn what_a_round_trip_explains_is_no_drift<S: Store>(open: Open<S>) {
     assert_eq!(
         correct(40, 37).await,
         (37_000, 39_990),
-        "nothing was spent meanwhile, but for what may have come back"
+        "nothing was spent in between, except what may have been credited"
     );
     q.pass(secs(15));
     assert_eq!(correct(40, 40).await, (40_490, 40_490), "half a token came back");
@@ -289,7 +293,7 @@ pub async fn a_balance_with_credits_is_only_lowered<S: Store>(open: Open<S>) {
         q.correct(Correction { bucket, spec, reported, when_asked, asked_ago: Span::ZERO }).await.after
     };
     looks_up(&q, "a", Some("E1"), 404).await;
-    assert_eq!(correct(48, 47).await, Tokens::whole(47), "a payment that is told next");
+    assert_eq!(correct(48, 47).await, Tokens::whole(47), "a payment that is reported next");
     assert!(matches!(q.credit(vec![payment("E1")]).await.as_slice(), [Credited::Buckets(_)]));
     assert_eq!(left_of_participant(&q).await, 48);
     let lease = admitted(&q, lookup("b"), None).await;

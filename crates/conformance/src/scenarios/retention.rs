@@ -33,7 +33,7 @@ pub async fn a_job_removed_as_it_ends_is_reported_whole<S: Store>(open: Open<S>)
     q.pass(secs(2));
     ended.extend(q.sweep().await.ended);
     let last = |ended: &Ended| {
-        let job = ended.forgotten.clone().expect("nobody else can tell of it");
+        let job = ended.forgotten.clone().expect("it is not kept anywhere else");
         assert_eq!(job.timeline.last().map(|event| &event.kind), Some(&EventKind::Ended(job.status)));
         (job.id.0, job.status, job.result.map(|result| result.to_vec()))
     };

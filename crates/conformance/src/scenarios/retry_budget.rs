@@ -111,7 +111,7 @@ pub async fn a_tenant_whose_jobs_fail_does_not_use_up_the_budget_of_others<S: St
     assert!(started.contains(&100), "{started:?}");
 }
 
-pub async fn a_job_whose_worker_vanished_is_taken_up_regardless_of_the_budget<S: Store>(open: Open<S>) {
+pub async fn a_job_whose_worker_vanished_is_recovered_regardless_of_the_budget<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &budget(0));
     fail_all(&q, [job(1), job(9)]).await;
     q.pass(secs(1));

@@ -54,8 +54,8 @@ pub async fn why_says_retry_backoff<S: Store>(open: Open<S>) {
 
 pub async fn each_job_of_a_batch_gets_its_own_position<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &plain());
-    let told = q.put_all([job(1), job(2), delayed(secs(60), job(3))]).await;
-    let short = told.iter().map(|answer| match answer {
+    let answers = q.put_all([job(1), job(2), delayed(secs(60), job(3))]).await;
+    let short = answers.iter().map(|answer| match answer {
         Enqueued::Accepted(place) => (place.status, place.position),
         other => panic!("{other:?}"),
     });

@@ -22,7 +22,7 @@ impl Engine {
     /// or from none. A request repeated after a restore gets the lease it was granted before, if that still exists.
     pub fn admit(&mut self, ask: &Admit, now: Time) -> Admitted {
         self.end_silent(now);
-        self.take_up_lost(MAX_BATCH, now);
+        self.recover_lost(MAX_BATCH, now);
         let admission = match self.admitted_before(ask, now) {
             Some(granted) => granted,
             None => self.admit_call(ask, now).unwrap_or_else(|refusal| *refusal),
@@ -157,6 +157,9 @@ impl Engine {
         if ask.lease == Span::ZERO {
             self.admits_unreported(ask, upstream, now)?;
         } else {
+            if !ask.probe {
+                self.upstream(upstream).gates.breaker().admits_no_probe(now)?;
+            }
             self.upstream_admits(upstream, now)?;
         }
         let name = self.upstream(upstream).name.clone();
@@ -186,7 +189,7 @@ impl Engine {
         match state.spec.as_ref().filter(|_| !state.gone) {
             Some(spec) if spec.breaker.is_some() => {
                 if ask.lane.is_some() {
-                    state.gates.breaker().admits_unreported(now)?;
+                    state.gates.breaker().admits_no_probe(now)?;
                 }
                 let mut rate = spec.clone();
                 rate.breaker = None;

@@ -1,60 +1,120 @@
-//! What calls to each upstream brought in the last minute, for those who only look: a few increments per call. It is not
-//! stored.
+//! Counts how calls to each upstream end, minute by minute: a few increments per call. The counts are displayed and become
+//! points of the history; they decide nothing and are not stored.
 
 use std::sync::Arc;
 
 use super::Engine;
+use super::history::{MINUTE_MS, QuantilesMs, UpstreamMinute};
 use crate::durations::{Durations, Quantiles};
 use crate::gate::CallResult;
 use crate::table::UpstreamIx;
 use crate::time::Time;
-use crate::verbs::Report;
+use crate::verbs::{CallStatus, Report};
 use crate::views::{LastFailure, UpstreamView};
 
-const MINUTE_MS: u64 = 60_000;
+/// Statuses that are counted separately in the running minute; further ones count as [`CallStatus::Other`].
+const MAX_STATUSES: usize = 16;
+/// Statuses of a finished minute, the most frequent ones; the rest count as [`CallStatus::Other`].
+const MAX_KEPT_STATUSES: usize = 8;
 
 /// The calls of one minute.
 #[derive(Debug, Default)]
-struct Minute {
-    errors: u64,
+struct CallCounts {
+    calls: u32,
+    errors: u32,
+    statuses: Vec<(CallStatus, u32)>,
     latency: Durations,
 }
 
-/// The calls of the running minute and of the one before.
+impl CallCounts {
+    fn count(&mut self, report: &Report) {
+        self.calls += 1;
+        self.errors += u32::from(report.result.is_error());
+        let status = CallStatus::of(report);
+        if !self.count_status(status) {
+            self.count_status(CallStatus::Other);
+        }
+        if let Some(took) = report.took {
+            self.latency.add(took);
+        }
+    }
+
+    /// Counts a status; `false` if there are too many others.
+    fn count_status(&mut self, status: CallStatus) -> bool {
+        let known = self.statuses.iter_mut().find(|(known, _)| *known == status);
+        if let Some((_, count)) = known {
+            *count += 1;
+            return true;
+        }
+        let counted = self.statuses.len() < MAX_STATUSES || status == CallStatus::Other;
+        self.statuses.extend(counted.then_some((status, 1)));
+        counted
+    }
+
+    /// The most frequent statuses, and the rest together.
+    fn most_frequent(&self) -> Vec<(CallStatus, u32)> {
+        let (mut kept, mut other) = (self.statuses.clone(), 0);
+        kept.retain(|(status, count)| {
+            let counted = *status != CallStatus::Other;
+            other += if counted { 0 } else { *count };
+            counted
+        });
+        kept.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+        other += kept.drain(kept.len().min(MAX_KEPT_STATUSES)..).map(|(_, count)| count).sum::<u32>();
+        kept.extend((other > 0).then_some((CallStatus::Other, other)));
+        kept
+    }
+
+    fn clear(&mut self) {
+        (self.calls, self.errors) = (0, 0);
+        self.statuses.clear();
+        self.latency.clear();
+    }
+}
+
+/// The calls of the running minute and of the previous one.
 #[derive(Debug, Default)]
 pub(super) struct Calls {
-    running: Minute,
-    before: Minute,
+    running: CallCounts,
+    previous: CallCounts,
     last_failure: Option<LastFailure>,
 }
 
 impl Calls {
     fn count(&mut self, report: &Report, now: Time) {
+        self.running.count(report);
         if report.result.is_error() {
-            self.running.errors += 1;
-            self.last_failure = Some(LastFailure { code: code(report), at: now });
-        }
-        if let Some(took) = report.took {
-            self.running.latency.add(took);
+            let code = CallStatus::of(report).to_string().into();
+            self.last_failure = Some(LastFailure { code, at: now });
         }
     }
 
-    /// Goes on `minutes` later.
-    fn roll(&mut self, minutes: u64) {
-        std::mem::swap(&mut self.running, &mut self.before);
-        self.running.errors = 0;
-        self.running.latency.clear();
+    /// Begins another minute, `minutes` after the running one.
+    pub(super) fn roll(&mut self, minutes: u32) {
+        std::mem::swap(&mut self.running, &mut self.previous);
+        self.running.clear();
         if minutes > 1 {
-            self.before.errors = 0;
-            self.before.latency.clear();
+            self.previous.clear();
         }
     }
 
-    /// Errors and latency of the last sixty seconds, as if the minute before was spent evenly.
-    fn last_minute(&self, minutes: u64, now: Time) -> (u64, Option<Quantiles>) {
+    /// The running minute as a point; `None` if no call has ended in it.
+    pub(super) fn running_minute(&self, minute: u32) -> Option<UpstreamMinute> {
+        let CallCounts { calls, errors, latency, .. } = &self.running;
+        (*calls > 0).then(|| UpstreamMinute {
+            minute,
+            calls: *calls,
+            errors: *errors,
+            statuses: self.running.most_frequent(),
+            latency: latency.quantiles().map(QuantilesMs::from),
+        })
+    }
+
+    /// Errors and latency of the last sixty seconds, assuming that calls were spread evenly over the previous minute.
+    fn last_minute(&self, minutes: u32, now: Time) -> (u64, Option<Quantiles>) {
         let left = MINUTE_MS - now.as_millis() % MINUTE_MS;
-        let (running, before) = match minutes {
-            0 => (Some(&self.running), &self.before),
+        let (running, previous) = match minutes {
+            0 => (Some(&self.running), &self.previous),
             1 => (None, &self.running),
             _ => return (0, None),
         };
@@ -62,9 +122,9 @@ impl Calls {
         if let Some(running) = running {
             latency.add_share(&running.latency, 1, 1);
         }
-        latency.add_share(&before.latency, left, MINUTE_MS);
-        let errors = running.map_or(0, |running| running.errors) + before.errors * left / MINUTE_MS;
-        (errors, latency.quantiles())
+        latency.add_share(&previous.latency, left, MINUTE_MS);
+        let errors = running.map_or(0, |running| running.errors.into());
+        (errors + u64::from(previous.errors) * left / MINUTE_MS, latency.quantiles())
     }
 }
 
@@ -74,16 +134,11 @@ impl Engine {
         if report.result == CallResult::NotSent {
             return;
         }
-        let minute = minute(now);
-        if minute > self.calls_minute {
-            let minutes = minute - std::mem::replace(&mut self.calls_minute, minute);
-            self.upstreams.iter_mut().for_each(|upstream| upstream.calls.roll(minutes));
-        }
         let upstream = self.without_key(at);
         self.upstreams[upstream.0 as usize].calls.count(report, now);
     }
 
-    /// The failure of a job says more about the code than the report of its call.
+    /// Replaces the code of the last failure by that of the job, which is more specific.
     pub(super) fn note_failure_code(&mut self, upstream: UpstreamIx, code: &Arc<str>, now: Time) {
         let last = &mut self.upstreams[upstream.0 as usize].calls.last_failure;
         if let Some(last) = last.as_mut().filter(|last| last.at == now && last.code != *code) {
@@ -91,27 +146,12 @@ impl Engine {
         }
     }
 
-    /// Adds what calls brought in the last minute.
+    /// Adds the counts of the last minute to a view.
     pub(super) fn show_calls(&self, at: UpstreamIx, view: &mut UpstreamView, now: Time) {
         let calls = &self.upstream(at).calls;
-        let minutes = minute(now).saturating_sub(self.calls_minute);
+        let minutes = self.history.minutes_since(now);
         (view.errors_last_minute, view.latency) = calls.last_minute(minutes, now);
         view.last_failure.clone_from(&calls.last_failure);
-    }
-}
-
-fn minute(now: Time) -> u64 {
-    now.as_millis() / MINUTE_MS
-}
-
-/// The status, or the word for a failure without one.
-fn code(report: &Report) -> Arc<str> {
-    match (report.status, report.result) {
-        (Some(status), _) => status.to_string().into(),
-        (None, CallResult::TimedOut) => "timeout".into(),
-        (None, CallResult::Throttled) => "429".into(),
-        (None, CallResult::Unreachable) => "unreachable".into(),
-        (None, _) => "failed".into(),
     }
 }
 
@@ -131,7 +171,7 @@ mod tests {
         (0..60).for_each(|second| calls.count(&report(CallResult::TimedOut, 100), at(second)));
         assert_eq!(calls.last_minute(0, at(59)).0, 60);
         assert_eq!(calls.last_failure, Some(LastFailure { code: "timeout".into(), at: at(59) }));
-        assert_eq!(calls.last_minute(1, at(75)).0, 45, "nothing was counted since, so nothing rolled");
+        assert_eq!(calls.last_minute(1, at(75)).0, 45, "no minute was begun since");
         calls.roll(1);
         calls.count(&report(CallResult::Success, 2_000), at(75));
         let (errors, latency) = calls.last_minute(0, at(75));

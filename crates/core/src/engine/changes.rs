@@ -1,4 +1,4 @@
-//! Gate transitions for the log.
+//! Gate transitions, for the log and the history.
 
 use super::{Engine, Upstream};
 use crate::gate::{GateChange, GateChangeKind, GateMarks, begins};
@@ -12,7 +12,7 @@ impl Engine {
         std::mem::take(&mut self.gate_changes)
     }
 
-    /// Changes the gates of an upstream and records the transitions worth logging.
+    /// Changes the gates of an upstream and records the transitions.
     pub(super) fn change_gates<T>(
         &mut self,
         index: UpstreamIx,
@@ -32,9 +32,11 @@ impl Engine {
     fn note_changes(&mut self, index: UpstreamIx, before: GateMarks, now: Time) {
         let state = self.upstream(index);
         let name = state.name.clone();
-        let changes = state.gates.changes_since(before, now);
-        let change = |kind| GateChange { upstream: name.clone(), policy: None, kind };
-        self.gate_changes.extend(changes.into_iter().map(change));
+        let upstream = self.without_key(index);
+        for kind in state.gates.changes_since(before, now) {
+            self.history.keep_change(upstream, index, kind, now);
+            self.gate_changes.push(GateChange { upstream: name.clone(), policy: None, kind });
+        }
     }
 
     /// Closes a scoped bucket until then, as the upstream asked.
@@ -90,6 +92,7 @@ mod tests {
             lease,
             nonce: 1,
             after: None,
+            probe: true,
         };
         let Admission::Granted { lease, .. } = engine.admit(&ask, now).admission else { panic!("denied") };
         let settlement = Settlement { lease, report, outcome: Outcome::Release, answer: None, unsent: None };

@@ -66,11 +66,11 @@ impl Engine {
     /// granted before, if they still exist.
     pub fn dispatch(&mut self, ask: &Dispatch, now: Time) -> Dispatched {
         self.end_silent(now);
-        let taken_up = self.take_up_lost(MAX_BATCH, now);
+        let recovered = self.recover_lost(MAX_BATCH, now);
         let grants = self.granted_before(ask.nonce);
         if !grants.is_empty() {
             let ended = std::mem::take(&mut self.ended);
-            return Dispatched { grants, ended, taken_up, denied: None, now, next: now, held: Span::ZERO };
+            return Dispatched { grants, ended, recovered, denied: None, now, next: now, held: Span::ZERO };
         }
         self.wake_parked(now);
         let mut budget = MAX_BATCH;
@@ -88,7 +88,7 @@ impl Engine {
         Dispatched {
             grants,
             ended: std::mem::take(&mut self.ended),
-            taken_up,
+            recovered,
             denied,
             now,
             next,
@@ -305,6 +305,9 @@ impl Engine {
         let at = self.enter_upstream(index, lease, holder, upstream, expires, now);
         let job = &mut self.jobs[index];
         job.phase = Phase::Processing { lease };
+        if job.attempts == 0 && !job.delayed {
+            self.history.count_start(lane, now.since(job.created_at));
+        }
         if job.tried == 0 {
             job.attempts += 1;
         }

@@ -170,6 +170,7 @@ impl Engine {
             state.keys.add(key.clone(), new.id, new.identity(), now);
         }
         let mut job = Job::new(new.id, lane, tenant, new.level, seq, (now, expires_at), chain, new.payload);
+        job.delayed = !new.delay.is_zero();
         let holds = self.resolve_holds(&new.holds, now);
         let cache_key = new.cache_key.filter(|_| self.lane(lane).cache_spec().is_some());
         let given = [new.key.is_some(), cache_key.is_some(), replay_of.is_some(), holds.is_some()];
@@ -187,7 +188,7 @@ impl Engine {
         if self.lane(lane).keys.len() > MAX_KEYS {
             self.forget_keys(lane, MAX_KEYS_SCANNED, now);
         }
-        let due = (!new.delay.is_zero()).then(|| now + new.delay);
+        let due = self.jobs[index].delayed.then(|| now + new.delay);
         self.wait(index, due);
         self.note_unstored(index, now, EventKind::Accepted);
         index

@@ -149,6 +149,7 @@ mod tests {
             lease: LEASE,
             nonce: 7,
             after: None,
+            probe: true,
         }
     }
 

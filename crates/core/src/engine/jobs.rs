@@ -65,6 +65,8 @@ pub(crate) struct Job {
     pub(crate) rare: Option<Box<Rare>>,
     /// Its position among the jobs of its lane by age.
     pub(super) age: u32,
+    /// Whether it was submitted with a delay. Not stored: after a restart, only a job that is still scheduled has it.
+    pub(crate) delayed: bool,
     unsaved: UnsavedPart,
     /// Whether its next change must be reported.
     followed: bool,
@@ -148,6 +150,7 @@ impl Job {
             payload,
             rare: None,
             age: 0,
+            delayed: false,
             unsaved: UnsavedPart::Nothing,
             followed: false,
         }

@@ -29,6 +29,7 @@ mod enqueue;
 mod eta;
 mod fallback;
 mod families;
+pub(crate) mod history;
 mod jobs;
 mod keys;
 mod leases;
@@ -76,6 +77,7 @@ use self::bulk::Bulks;
 use self::calls::Calls;
 use self::codes::Codes;
 use self::debits::Debits;
+use self::history::MinuteHistory;
 use self::jobs::{Job, Jobs, Phase};
 use self::leases::Leases;
 use self::observe::Observation;
@@ -130,8 +132,7 @@ pub struct Engine {
     alerts: Alerts,
     bulks: Bulks,
     codes: Codes,
-    /// The minute in which calls are counted.
-    calls_minute: u64,
+    history: MinuteHistory,
     /// This engine's share of every scoped bucket; `None` for the whole. See `fallback.rs`.
     share: Option<Share>,
     hash_key: Option<HashKey>,
@@ -164,9 +165,11 @@ impl Engine {
     }
 
     /// The time to pass to verbs when the clock shows `clock`. It never goes back and does not stop when the clock is
-    /// set back, even across a restart.
+    /// set back, even across a restart. A minute of the history that is over by then is closed.
     pub fn now(&mut self, clock: Time) -> Time {
-        self.time.at(clock)
+        let now = self.time.at(clock);
+        self.close_minute(now);
+        now
     }
 
     /// Continues with another clock, which now shows `clock`. Time starts no earlier than the journal says and no later
@@ -203,6 +206,7 @@ impl Engine {
                 public_dirty: true,
                 calls: Calls::default(),
             });
+            self.history.add_upstream();
             self.public_changes.push(found);
         }
         found
@@ -213,6 +217,7 @@ impl Engine {
         let found = *self.lane_by_name.entry(name.clone()).or_insert(next);
         if found == next {
             self.lanes.push(Lane::new(name.clone()));
+            self.history.add_lane();
         }
         found
     }
@@ -356,6 +361,6 @@ impl Engine {
             + self.lanes.iter().map(things).sum::<usize>()
             + 1;
         let kept: u64 = self.lanes.iter().map(|lane| lane.dead.bytes() + lane.cache.bytes()).sum();
-        self.jobs.bytes + kept + things as u64 * PER_THING
+        self.jobs.bytes + kept + self.history.footprint() + things as u64 * PER_THING
     }
 }

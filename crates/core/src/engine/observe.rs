@@ -1,7 +1,7 @@
-//! What changed since somebody last looked: the transitions of jobs, from a bounded ring, and whether anything else did.
+//! What changed since an observer last asked: job transitions, from a bounded ring, and whether anything else changed.
 //!
-//! The ring is there only while somebody observes; otherwise a transition costs one comparison. It is not stored: after a
-//! restart or a takeover it begins anew, and whoever comes with an older cursor is told that transitions were missed.
+//! The ring exists only while there are observers; otherwise a transition costs one comparison. It is not stored: after a
+//! restart or a takeover it starts empty, and the answer to an observer with an older cursor says that there is a gap.
 
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, Hasher};
@@ -17,27 +17,27 @@ use crate::time::{Span, Time};
 use crate::timeline::EventKind;
 use crate::verbs::{JobTransition, Observe, ObserveCursor, Observed, ObservedState};
 
-/// Transitions that are kept for those who observe.
+/// Transitions kept for observers.
 const KEPT: usize = 4_096;
 /// Transitions in one answer.
-const MAX_TOLD: usize = 1_000;
-/// Whoever observes comes back within this time after an answer, or is gone.
+const MAX_RETURNED: usize = 1_000;
+/// An observer that does not ask again within this time after an answer is gone.
 const GRACE: Span = Span::from_secs(60);
 
-/// The transitions of jobs since somebody began to observe.
+/// Job transitions since the first observer asked.
 #[derive(Debug)]
 pub(super) struct Observation {
-    /// The epoch in which it began, and when: these tell it from others, of this and of other engines.
+    /// The epoch and the time in which it began. Together they identify it, among those of all engines.
     epoch: u64,
     began: Time,
-    /// It ends if nobody asks until then.
+    /// It ends if no observer asks until then.
     until: Time,
     /// The number of the last transition.
     last: u64,
     kept: VecDeque<KeptTransition>,
 }
 
-/// One transition, with what the job may no longer be there to tell.
+/// One transition, with everything needed to show it after its job is forgotten.
 #[derive(Debug)]
 struct KeptTransition {
     at: Time,
@@ -52,12 +52,12 @@ struct KeptTransition {
 }
 
 impl Observation {
-    /// The number of the first transition that is kept.
+    /// The number of the oldest transition kept.
     fn first(&self) -> u64 {
         self.last + 1 - self.kept.len() as u64
     }
 
-    /// Whether nothing is missing after what `cursor` has seen.
+    /// Whether all transitions after `cursor` are kept.
     fn covers(&self, cursor: &ObserveCursor) -> bool {
         (self.epoch, self.began) == (cursor.epoch, cursor.began)
             && self.first() <= cursor.number + 1
@@ -74,21 +74,24 @@ impl Observation {
 }
 
 impl Engine {
-    /// What changed since `ask.seen`. Transitions are kept from the first call on, until nobody asks for a while.
+    /// What changed since `ask.seen`. Transitions are kept from the first call on, until no observer asks for a while.
     pub fn observe(&mut self, ask: &Observe, now: Time) -> Observed {
         let until = now + ask.wait + GRACE;
         let epoch = self.leases.epoch;
-        let anew = || Box::new(Observation { epoch, began: now, until, last: 0, kept: VecDeque::new() });
-        let observation = self.observation.get_or_insert_with(anew);
+        let begin = || Box::new(Observation { epoch, began: now, until, last: 0, kept: VecDeque::new() });
+        let observation = self.observation.get_or_insert_with(begin);
         observation.until = observation.until.max(until);
         let covered = ask.seen.as_ref().filter(|seen| observation.covers(seen));
-        // Whoever missed some, or begins, is told of none: everything as it is follows anyway.
+        // An observer that is new, or missed some, gets no transitions, because it gets the whole state.
         let (epoch, began) = (observation.epoch, observation.began);
         let after = covered.map_or(observation.last, |seen| seen.number);
         let skipped = usize::try_from(after + 1 - observation.first()).unwrap_or(usize::MAX);
         let kept = self.observation.iter().flat_map(|observation| &observation.kept);
-        let jobs: Vec<_> =
-            kept.skip(skipped).take(MAX_TOLD).map(|transition| self.told(transition)).collect();
+        let jobs: Vec<_> = kept
+            .skip(skipped)
+            .take(MAX_RETURNED)
+            .map(|transition| self.view_transition(transition))
+            .collect();
         let number = after + jobs.len() as u64;
         let state =
             ObservedState { lanes: self.lanes(now), upstreams: self.upstreams(now), alerts: self.alerts() };
@@ -103,36 +106,36 @@ impl Engine {
         }
     }
 
-    /// Whether jobs changed since `seen`; also if that cannot be told.
+    /// Whether jobs changed since `seen`, or may have changed.
     pub fn jobs_changed_since(&self, seen: &ObserveCursor) -> bool {
         let observation = self.observation.as_ref();
         observation.is_none_or(|observation| !observation.covers(seen) || observation.last > seen.number)
     }
 
-    /// Whether what lanes, upstreams and alerts show has changed since `seen`.
+    /// Whether the state of lanes, upstreams or alerts has changed since `seen`.
     pub fn state_changed_since(&self, seen: &ObserveCursor, now: Time) -> bool {
         let state =
             ObservedState { lanes: self.lanes(now), upstreams: self.upstreams(now), alerts: self.alerts() };
         digest(&state) != seen.state
     }
 
-    /// Writes a line into the history of a job, and tells those who observe.
+    /// Adds an event to the timeline of a job and keeps it for observers.
     pub(super) fn note(&mut self, index: JobIx, now: Time, kind: EventKind<UpstreamIx>) {
         if self.observation.is_some() {
-            self.tell_observers(index, now, kind.clone());
+            self.keep_transition(index, now, kind.clone());
         }
         self.jobs[index].note(now, kind);
     }
 
-    /// Tells those who observe of something that is no line of the stored history: that a job came in, or ended.
+    /// Keeps an event for observers that is not part of the stored timeline: a job was accepted, or ended.
     pub(super) fn note_unstored(&mut self, index: JobIx, now: Time, kind: EventKind<UpstreamIx>) {
         if self.observation.is_some() {
-            self.tell_observers(index, now, kind);
+            self.keep_transition(index, now, kind);
         }
     }
 
     #[cold]
-    fn tell_observers(&mut self, index: JobIx, now: Time, kind: EventKind<UpstreamIx>) {
+    fn keep_transition(&mut self, index: JobIx, now: Time, kind: EventKind<UpstreamIx>) {
         if self.observation.as_ref().is_none_or(|observation| observation.until < now) {
             self.observation = None;
             return;
@@ -157,7 +160,7 @@ impl Engine {
         }
     }
 
-    fn told(&self, transition: &KeptTransition) -> JobTransition {
+    fn view_transition(&self, transition: &KeptTransition) -> JobTransition {
         JobTransition {
             at: transition.at,
             job: transition.job,
@@ -172,7 +175,7 @@ impl Engine {
     }
 }
 
-/// The status of a job after something happened to it, if it has the status `now` while that is written down.
+/// The status of a job after an event. `now` is its status while the event is recorded.
 fn status_after(kind: &EventKind<UpstreamIx>, now: Status) -> Status {
     match kind {
         EventKind::Accepted | EventKind::Omitted(_) => now,
@@ -185,7 +188,7 @@ fn status_after(kind: &EventKind<UpstreamIx>, now: Status) -> Status {
     }
 }
 
-/// A number that differs if anything differs that is shown. It is compared with others of the same engine only.
+/// A hash of everything that is shown. Hashes of different engines cannot be compared.
 fn digest(state: &ObservedState) -> u64 {
     let mut hasher = foldhash::fast::FixedState::default().build_hasher();
     hasher.write(&encode_state(state));
@@ -241,14 +244,14 @@ mod tests {
     }
 
     #[test]
-    fn what_happens_to_jobs_is_told_once_and_in_order_even_of_those_that_are_forgotten() {
+    fn transitions_are_returned_once_and_in_order_even_of_forgotten_jobs() {
         use Status::{Completed, Processing, Queued};
         let mut engine = engine();
         enqueue(&mut engine, 0..1, at(0));
         let first = engine.observe(&ask(None), at(1));
         assert!(
             first.jobs.is_empty() && !first.gap && first.state.is_some(),
-            "who begins gets what is there"
+            "a new observer gets the state only"
         );
         enqueue(&mut engine, 1..2, at(2));
         let (lease, wait) = (Span::from_secs(10), Span::ZERO);
@@ -276,14 +279,14 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_too_late_or_from_elsewhere_is_told_that_something_is_missing() {
+    fn an_observer_that_is_late_or_was_at_another_engine_gets_a_gap() {
         let mut engine = engine();
         let first = engine.observe(&ask(None), at(0));
         enqueue(&mut engine, 0..KEPT as u128, at(0));
         let all = engine.observe(&ask(Some(&first)), at(0));
-        assert_eq!((all.jobs.len(), all.gap), (MAX_TOLD, false), "an answer is bounded");
+        assert_eq!((all.jobs.len(), all.gap), (MAX_RETURNED, false), "an answer is bounded");
         let rest = engine.observe(&ask(Some(&all)), at(0));
-        assert_eq!(rest.jobs.first().map(|change| change.job.0), Some(MAX_TOLD as u128));
+        assert_eq!(rest.jobs.first().map(|change| change.job.0), Some(MAX_RETURNED as u128));
         enqueue(&mut engine, 9_000..9_001, at(0));
         let late = engine.observe(&ask(Some(&first)), at(0));
         assert!(late.gap && late.jobs.is_empty() && late.state.is_some());
@@ -299,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_kept_for_somebody_who_is_gone() {
+    fn nothing_is_kept_after_the_last_observer_is_gone() {
         let mut engine = engine();
         enqueue(&mut engine, 0..1, at(0));
         assert!(engine.observation.is_none());

@@ -1,7 +1,7 @@
-//! What keeps the head of a lane from starting, when the last of its jobs should start, and how many will be too old by then.
+//! What blocks the next job of a lane, when its last job should start, and how many jobs will expire before they start.
 //!
-//! All are estimates of a bounded cost: one job is looked at, the gates are asked when they let a number of calls through, and
-//! at most [`MAX_LOOKS`] jobs are compared with their expiry.
+//! These are estimates of bounded cost: one job is examined, the gates forecast when they admit a number of calls, and at most
+//! [`MAX_EXAMINED`] jobs are compared with their expiry.
 
 use super::Engine;
 use super::why::Obstacle;
@@ -12,13 +12,13 @@ use crate::table::{JobIx, LaneIx, UpstreamIx};
 use crate::time::{Span, Time};
 use crate::views::LaneHold;
 
-/// Jobs compared with their expiry; the share among them is taken for that of all.
-const MAX_LOOKS: usize = 256;
+/// Jobs compared with their expiry. The share of these that will expire is applied to all jobs.
+const MAX_EXAMINED: usize = 256;
 
-/// Workers that have free slots ask again after a second at the latest; if none asked for this long, none is free.
+/// Workers with free slots ask again within a second. If none has asked for this long, none is free.
 const NO_WORKER_AFTER: Span = Span::from_secs(3);
 
-/// See the module.
+/// The estimates for one lane.
 #[derive(Debug, Default)]
 pub(super) struct Outlook {
     pub(super) held: Option<LaneHold>,
@@ -45,13 +45,13 @@ impl Engine {
         Outlook { held, last_start: Some(last_start), will_expire: will_expire(lane, last_start, start) }
     }
 
-    /// The job that would start next or, if none is in line, that will line up next.
+    /// The job that would start next; if none is in line, the one that will join its line next.
     fn head_of(&self, index: LaneIx) -> Option<JobIx> {
         let lane = self.lane(index);
         let none_blocked = vec![false; lane.groups()];
         let next = Level::ALL.iter().find_map(|level| self.choose(index, *level, &none_blocked));
         let next = next.and_then(|choice| lane.lines[choice.line].head_job());
-        // Lines that wait at buckets are offered to nobody.
+        // Lines that are parked at buckets are not offered.
         next.or_else(|| lane.oldest_job()).or_else(|| lane.due.first_key_value().map(|(_, job)| *job))
     }
 
@@ -61,7 +61,7 @@ impl Engine {
             Reason::Behind | Reason::Coalesced => return None,
             Reason::NoWorker if now.since(lane.asked) < NO_WORKER_AFTER => return None,
             Reason::NoWorker => None,
-            // Slots come free as calls end; the time in the denial is the end of a lease.
+            // Slots become free as calls end; the time of the denial is only when a lease expires.
             Reason::Concurrency => {
                 let interval_us = lane.tempo.interval_us();
                 (interval_us > 0).then(|| now + Span::from_millis(interval_us / 1_000))
@@ -72,7 +72,7 @@ impl Engine {
         Some(LaneHold { reason: obstacle.reason, upstream, until })
     }
 
-    /// Where the jobs in line may go. Of jobs with chains of their own only some may go to each.
+    /// The upstreams that jobs in line may use. A job with its own chain may use only some of them.
     fn upstreams_in_line(&self, lane: &Lane, head: JobIx) -> Vec<UpstreamIx> {
         let mut all = self.untried(&self.jobs[head]);
         for upstream in lane.upstreams_in_line() {
@@ -84,14 +84,14 @@ impl Engine {
     }
 }
 
-/// About how many jobs will be too old when it is their turn, if those that expire first start first.
+/// About how many jobs will expire before their turn, if jobs start in the order of their expiry.
 fn will_expire(lane: &Lane, last_start: Time, start: impl Fn(u64) -> Time) -> u64 {
     let first = lane.expiry.first_key_value().map(|((expires, _), _)| *expires);
     if first.is_none_or(|first| last_start <= first) {
         return 0;
     }
     let (mut served, mut expired, mut next) = (0_u64, 0_u64, start(0));
-    for (expires, _) in lane.expiry.keys().take(MAX_LOOKS) {
+    for (expires, _) in lane.expiry.keys().take(MAX_EXAMINED) {
         if next <= *expires {
             served += 1;
             next = start(served);
@@ -142,7 +142,7 @@ mod tests {
         Dispatch { lane: name("work"), max: 100, lease, nonce, wait, denied: None }
     }
 
-    /// Starts what may start, and answers it at once.
+    /// Starts all jobs that may start, and completes them.
     fn run(engine: &mut Engine, now: Time) -> usize {
         let grants = engine.dispatch(&ask(now.as_millis()), now).grants;
         let done = |lease| Settlement {
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_window_holds_the_lane_until_it_opens_and_the_last_job_is_told_its_start() {
+    fn a_full_window_holds_the_lane_until_it_opens_and_the_start_of_the_last_job_is_known() {
         let mut engine = engine();
         enqueue(&mut engine, 0..25, at(0));
         assert_eq!(run(&mut engine, at(0)), 10);
@@ -169,9 +169,9 @@ mod tests {
         let hold = LaneHold { reason: Reason::Window, upstream: Some(name("up")), until: Some(at(60)) };
         assert_eq!(view.held, Some(hold));
         let last = engine.why(JobId(24), at(1)).unwrap();
-        assert_eq!(view.last_start, last.eta, "as the last job itself is told");
+        assert_eq!(view.last_start, last.eta, "the same as the job's own estimate");
         assert_eq!(view.last_start, Some(at(120)));
-        assert_eq!(view.will_expire, 5, "those that the second window does not take");
+        assert_eq!(view.will_expire, 5, "those that do not fit into the second window");
         assert_eq!((view.oldest_waiting, view.ttl), (Some(at(0)), Some(TTL)));
 
         assert_eq!(run(&mut engine, at(60)), 10);
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn what_expires_is_projected_from_some_jobs_to_all() {
+    fn the_share_of_expiring_jobs_is_applied_to_all() {
         let mut engine = engine();
         enqueue(&mut engine, 0..1_000, at(0));
         run(&mut engine, at(0));
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lane_that_no_worker_asks_for_is_held_by_that() {
+    fn a_lane_without_a_free_worker_is_held() {
         let mut engine = engine();
         engine.dispatch(&ask(1), at(0));
         enqueue(&mut engine, 0..2, at(1));

@@ -73,6 +73,7 @@ mod tests {
             lease: Span::from_secs(10),
             nonce: 1,
             after: None,
+            probe: true,
         };
         engine.admit(&ask, now);
     }

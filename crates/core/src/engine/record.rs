@@ -8,6 +8,7 @@ use super::alerts::{AlertMeters, AlertState};
 use super::bulk::Bulk;
 use super::codes::CodeCount;
 use super::debits::Debit;
+use super::history::{KeptGateChange, LaneMinute, RunningMinute, UpstreamMinute};
 use super::submission::Submission;
 use crate::alert::{Alert, AlertKey};
 use crate::charge::Terms;
@@ -181,6 +182,23 @@ pub(crate) enum Record {
         upstream: u32,
         code: Arc<str>,
     },
+    /// A finished minute of a lane, or of all lanes (`None`). It takes the place of the one a day before.
+    LaneMinute {
+        lane: Option<u32>,
+        point: LaneMinute,
+    },
+    /// A finished minute of an upstream. It takes the place of the one a day before.
+    UpstreamMinute {
+        upstream: u32,
+        point: UpstreamMinute,
+    },
+    /// A transition of a gate. It takes the place of the one `MAX_TRANSITIONS` before.
+    GateChange {
+        upstream: u32,
+        number: u64,
+        change: KeptGateChange,
+    },
+    RunningMinute(RunningMinute),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -41,6 +41,10 @@ pub(crate) enum Mention {
     Bulk(JobId),
     RedriveState(u32, Vec<Name>),
     Code(u32, Arc<str>),
+    LaneMinute(Option<u32>, u32),
+    UpstreamMinute(u32, u32),
+    GateChange(u32, u64),
+    RunningMinute,
 }
 
 impl Mentions {
@@ -105,6 +109,10 @@ impl Engine {
             Mention::Bulk(id) => self.bulks.touch(*id),
             Mention::RedriveState(lane, chain) => self.lanes[*lane as usize].dead.touch_chain_state(chain),
             Mention::Code(upstream, code) => self.codes.touch(&(*upstream, code.clone())),
+            Mention::LaneMinute(lane, minute) => self.history.touch_lane(*lane, *minute),
+            Mention::UpstreamMinute(upstream, minute) => self.history.touch_upstream(*upstream, *minute),
+            Mention::GateChange(upstream, number) => self.history.touch_transition(*upstream, *number),
+            Mention::RunningMinute => self.history.touch_running(),
         }
     }
 }

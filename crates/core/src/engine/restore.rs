@@ -16,9 +16,9 @@ use thiserror::Error;
 
 use self::changes::Changes;
 use self::jobs::{restore_jobs, restore_leases};
-use super::Engine;
 use super::record::{Record, TenantRecord};
 use super::rules::{ProcessId, Registration};
+use super::{Engine, Upstream};
 use crate::dead_letter::Kept;
 use crate::lane::Tenant;
 use crate::layout::{LayoutError, decode_gates, decode_lane, decode_spec, read_records};
@@ -97,7 +97,7 @@ impl Restorer {
     pub fn build(&mut self) -> Result<(), RestoreError> {
         let mut changes = std::mem::replace(&mut self.changes, Changes::of_an_engine());
         let lane_rules = decode_lanes(&mut changes)?;
-        changes.take_up_dependents(&self.engine, &lane_rules);
+        changes.add_dependents(&self.engine, &lane_rules);
         let engine = &mut self.engine;
         engine.detach(&changes);
         let named = (engine.lanes.len(), engine.upstreams.len());
@@ -108,6 +108,7 @@ impl Restorer {
         restore_turns(engine, &changes, &self.tenants)?;
         restore_policies(engine, &mut changes)?;
         restore_alerts(engine, &mut changes);
+        restore_history(engine, &mut changes)?;
         for (name, last) in changes.schedules {
             engine.schedules.restore(name, last);
         }
@@ -159,9 +160,7 @@ fn restore_rules(
         return Ok(());
     }
     for (number, rules) in std::mem::take(&mut changes.upstream_rules) {
-        let problem = || RestoreError::Inconsistent(format!("upstream number {number} is unknown"));
-        let upstream = engine.upstreams.get_mut(number as usize).ok_or_else(problem)?;
-        upstream.spec = Some(decode_gates(&rules)?);
+        upstream_at(engine, number)?.spec = Some(decode_gates(&rules)?);
     }
     for (number, rules) in lane_rules {
         let lane = lane_at(engine, number)?;
@@ -292,6 +291,35 @@ fn restore_alerts(engine: &mut Engine, changes: &mut Changes) {
     }
 }
 
+fn restore_history(engine: &mut Engine, changes: &mut Changes) -> Result<(), RestoreError> {
+    let read = std::mem::take(&mut changes.history);
+    let mut lanes: Vec<_> = read.lanes.into_iter().map(|((lane, _), point)| (lane, point)).collect();
+    // In the order in which they were added, each goes to the end of its series.
+    lanes.sort_by_key(|(_, point)| point.minute);
+    for (lane, point) in lanes {
+        lane.map_or(Ok(()), |lane| lane_at(engine, lane).map(|_| ()))?;
+        engine.history.restore_lane(lane, point);
+    }
+    let mut upstreams: Vec<_> = read.upstreams.into_iter().collect();
+    upstreams.sort_by_key(|(_, point)| point.minute);
+    for ((upstream, _), point) in upstreams {
+        upstream_at(engine, upstream)?;
+        engine.history.restore_upstream(upstream, point);
+    }
+    let mut transitions: Vec<_> = read.transitions.into_iter().collect();
+    transitions.sort_by_key(|(_, (number, _))| *number);
+    for ((upstream, _), (number, change)) in transitions {
+        upstream_at(engine, upstream)?;
+        upstream_at(engine, change.of)?;
+        engine.history.restore_transition(upstream, number, change);
+    }
+    if let Some(running) = read.running {
+        engine.history.restore_running(running);
+    }
+    engine.history.drop_old();
+    Ok(())
+}
+
 fn expect(fits: bool, problem: impl FnOnce() -> String) -> Result<(), RestoreError> {
     if fits { Ok(()) } else { Err(RestoreError::Inconsistent(problem())) }
 }
@@ -299,6 +327,11 @@ fn expect(fits: bool, problem: impl FnOnce() -> String) -> Result<(), RestoreErr
 fn lane_at(engine: &mut Engine, number: u32) -> Result<&mut crate::lane::Lane, RestoreError> {
     let problem = || RestoreError::Inconsistent(format!("lane number {number} is unknown"));
     engine.lanes.get_mut(number as usize).ok_or_else(problem)
+}
+
+fn upstream_at(engine: &mut Engine, number: u32) -> Result<&mut Upstream, RestoreError> {
+    let problem = || RestoreError::Inconsistent(format!("upstream number {number} is unknown"));
+    engine.upstreams.get_mut(number as usize).ok_or_else(problem)
 }
 
 #[cfg(test)]

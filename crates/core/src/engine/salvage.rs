@@ -122,6 +122,7 @@ mod tests {
                     lease,
                     nonce,
                     after: None,
+                    probe: true,
                 },
                 at(0),
             );

@@ -62,6 +62,7 @@ impl Engine {
             || self.alerts.has_changes()
             || self.bulks.has_changes()
             || self.codes.has_changes()
+            || self.history.has_changes()
             || self.upstreams.iter().any(|upstream| upstream.dirty)
             || self.lanes.iter().any(Lane::has_changes)
     }
@@ -86,6 +87,7 @@ impl Engine {
         self.alerts.drain_changes().iter().for_each(|record| writer.write(record));
         self.bulks.drain_changes().iter().for_each(|record| writer.write(record));
         self.codes.drain_changes().iter().for_each(|record| writer.write(record));
+        self.history.drain_changes().iter().for_each(|record| writer.write(record));
         for (number, lane) in (0..).zip(&mut self.lanes) {
             save_lane(number, lane, &mut writer);
         }
@@ -104,6 +106,7 @@ impl Engine {
         self.alerts.drain_changes();
         self.bulks.drain_changes();
         self.codes.drain_changes();
+        self.history.drain_changes();
         self.jobs.drain_changes(|_| {});
         self.leases.drain_changes(|_, _| {});
         for lane in &mut self.lanes {
@@ -171,6 +174,7 @@ impl Engine {
         records.extend(self.alerts.records());
         records.extend(self.bulks.records());
         records.extend(self.codes.records());
+        records.extend(self.history.records());
         for (number, lane) in (0..).zip(&self.lanes) {
             records.push(Record::Lane(Box::new(lane_record(number, lane))));
             let tenants = lane.tenants.iter_from(crate::table::TenantIx(0));

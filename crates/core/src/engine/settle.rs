@@ -357,6 +357,9 @@ impl Engine {
             Use::Call(_) => true,
             Use::LaterCall(_) => false,
         };
+        if lease.used_by.job().is_none() {
+            self.history.count_request(lane, result);
+        }
         self.came_free(lane);
         let answer = match answer_of(lease, result, now) {
             RequestEnd::NotSent if !untried => RequestEnd::At(now),

@@ -23,7 +23,7 @@ impl Engine {
         let mut swept = Swept { now, next: Time::NEVER, ..Swept::default() };
         self.end_silent(now);
         self.heal_breakers(now);
-        swept.taken_up = self.take_up_lost(MAX_BATCH, now);
+        swept.recovered = self.recover_lost(MAX_BATCH, now);
         let mut budget = MAX_BATCH;
         self.serve_owed(&mut budget, now);
         for lane in (0..self.lanes.len()).map(|lane| LaneIx(u32::try_from(lane).unwrap_or(u32::MAX))) {
@@ -68,8 +68,8 @@ impl Engine {
     }
 
     /// Returns at most `max` jobs whose lease expired to the front of their lines, or ends them.
-    pub(super) fn take_up_lost(&mut self, max: usize, now: Time) -> Vec<JobId> {
-        let mut taken_up = Vec::new();
+    pub(super) fn recover_lost(&mut self, max: usize, now: Time) -> Vec<JobId> {
+        let mut recovered = Vec::new();
         for _ in 0..max {
             let Some(id) = self.leases.expired(now) else { break };
             let Some(lease) = self.leases.remove(id) else {
@@ -87,13 +87,13 @@ impl Engine {
             self.release(id, &lease, &Report::from(result), now);
             let Some(job) = lease.used_by.job() else { continue };
             self.stop_processing(job);
-            taken_up.push(self.jobs[job].id);
-            self.take_up(job, awaited, now);
+            recovered.push(self.jobs[job].id);
+            self.requeue_lost(job, awaited, now);
         }
-        taken_up
+        recovered
     }
 
-    fn take_up(&mut self, job: JobIx, awaited: bool, now: Time) {
+    fn requeue_lost(&mut self, job: JobIx, awaited: bool, now: Time) {
         let state = &mut self.jobs[job];
         state.lost = state.lost.saturating_add(1);
         let lost = state.lost;

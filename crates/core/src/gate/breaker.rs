@@ -138,16 +138,17 @@ impl Breaker {
         }
     }
 
-    /// Whether a call whose result will not be reported may start at `now`. It cannot be a probe, so it waits until
-    /// other calls close the breaker or until it counts as healthy.
-    pub(crate) fn admits_unreported(&self, now: Time) -> Result<(), NotUntil> {
-        match (self.state(now), self.open_until) {
-            (BreakerState::Open | BreakerState::HalfOpen, Some(until)) => {
-                let probed = self.live_probes(now).max().unwrap_or(now);
-                Err(NotUntil::new(Reason::CircuitOpen, probed.max(until + HEALTHY_AFTER)))
+    /// Whether a call that may not be a probe may start at `now`. It waits until other calls close the breaker or until
+    /// it counts as healthy.
+    pub(crate) fn admits_no_probe(&self, now: Time) -> Result<(), NotUntil> {
+        let at = match (self.state(now), self.open_until) {
+            (BreakerState::Open, Some(until)) => until,
+            (BreakerState::HalfOpen, Some(until)) => {
+                self.live_probes(now).min().unwrap_or(until + HEALTHY_AFTER)
             }
-            _ => Ok(()),
-        }
+            _ => return Ok(()),
+        };
+        Err(NotUntil::new(Reason::CircuitOpen, at))
     }
 
     /// Counts a start. While half open it is a probe, for as long as its lease; without a lease it is not a probe.

@@ -83,6 +83,17 @@ pub struct Totals {
 }
 
 impl Totals {
+    /// Jobs completed, by their own call or from an existing answer.
+    pub const fn completed_jobs(&self) -> u64 {
+        let answered = self.cache_hits + self.coalesced + self.fallbacks;
+        self.completed + answered.saturating_sub(self.answered_at_intake)
+    }
+
+    /// Jobs that expired, were evicted or were refused.
+    pub const fn dropped_jobs(&self) -> u64 {
+        self.expired + self.preempted + self.refused
+    }
+
     pub(crate) fn count_end(&mut self, end: &End) {
         match end {
             End::Completed => self.completed += 1,

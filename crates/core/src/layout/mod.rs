@@ -12,6 +12,7 @@
 mod alert;
 mod callback;
 mod convert;
+mod history;
 mod letters;
 mod question;
 mod record;

@@ -17,7 +17,8 @@ use crate::policy::HashKey;
 use crate::time::Span;
 use crate::verbs::{
     Admit, Advance, BulkAsk, CancelAll, Completion, Correction, CountLetters, Credit, Dispatch, Fire,
-    LetterQuery, Observe, Outcome, Poll, Polling, Replay, Report, RetryAfter, Settlement, Usage, Wait,
+    HistoryOf, HistoryQuery, LetterQuery, Observe, Outcome, Poll, Polling, Replay, Report, RetryAfter,
+    Settlement, Usage, Wait,
 };
 use crate::views::{BucketQuery, JobQuery};
 
@@ -70,6 +71,7 @@ pub enum Question {
     Bulk(BulkAsk),
     Codes(Name),
     Observe(Observe),
+    History(HistoryQuery),
 }
 
 impl Question {
@@ -127,6 +129,15 @@ layout_enum!(QuestionLayout<'a> = Question {
     Bulk(ask: BulkAskLayout<'a>),
     Codes(upstream: &'a str),
     Observe(ask: ObserveLayout),
+    History(query: HistoryQueryLayout<'a>),
+});
+
+layout_struct!(HistoryQueryLayout<'a> = HistoryQuery { of: HistoryOfLayout<'a>, minutes: u32 });
+
+layout_enum!(HistoryOfLayout<'a> = HistoryOf {
+    AllLanes,
+    Lanes(names: Vec<&'a str>),
+    Upstream(name: &'a str),
 });
 
 layout_struct!(ObserveLayout = Observe { seen: Option<ObserveCursorLayout>, wait: u64 });
@@ -314,6 +325,7 @@ layout_struct!(AdmitLayout<'a> = Admit {
     lease: u64,
     nonce: u64,
     after: Option<(LeaseIdLayout, ReportLayout<'a>)>,
+    probe: bool,
 });
 
 layout_struct!(JobQueryLayout<'a> = JobQuery {

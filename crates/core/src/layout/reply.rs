@@ -3,6 +3,7 @@
 use super::LayoutError;
 use super::alert::AlertLayout;
 use super::convert::{Bytes, Layout, decode, encode, layout_enum, layout_struct};
+use super::history::HistoryViewLayout;
 use super::letters::{
     BulkAnswerLayout, DiscardedLettersLayout, LetterCountsLayout, LetterPageLayout, ReplayedLayout,
     ReplayedLetterLayout,
@@ -28,8 +29,8 @@ use crate::time::Time;
 use crate::verbs::{
     Admission, Admitted, Advanced, BulkAnswer, Cached, Cancelled, CancelledAll, CompleteAnswer, Completed,
     Corrected, Credited, DiscardedLetters, Dispatched, DuePoll, EnqueueAnswer, Enqueued, Fired, Grant,
-    JobTransition, LetterCounts, LetterPage, Observed, ObservedState, Polls, Replayed, SettleAnswer, Settled,
-    Swept,
+    HistoryView, JobTransition, LetterCounts, LetterPage, Observed, ObservedState, Polls, Replayed,
+    SettleAnswer, Settled, Swept,
 };
 use crate::views::{BucketPage, BucketView, CodeView, JobPage, LaneView, TenantView, UpstreamView, Why};
 
@@ -111,6 +112,8 @@ pub enum Reply {
     Codes(Option<Vec<CodeView>>),
     /// To `Observe`.
     Observed(Box<Observed>),
+    /// To `History`.
+    History(HistoryView),
     /// The store cannot read the question, perhaps because it is of a newer version; says why.
     Unread(String),
 }
@@ -165,6 +168,7 @@ layout_enum!(ReplyLayout<'a> = Reply {
     Bulk(answer: BulkAnswerLayout<'a>),
     Codes(codes: Option<Vec<CodeViewLayout<'a>>>),
     Observed(observed: Box<ObservedLayout<'a>>),
+    History(history: HistoryViewLayout<'a>),
 });
 
 layout_struct!(ObservedLayout<'a> = Observed {
@@ -313,7 +317,7 @@ layout_struct!(SpecErrorLayout<'a> = SpecError { field: &'a str, problem: &'a st
 layout_struct!(DispatchedLayout<'a> = Dispatched {
     grants: Vec<GrantLayout<'a>>,
     ended: Vec<EndedLayout<'a>>,
-    taken_up: Vec<u128>,
+    recovered: Vec<u128>,
     denied: Option<DeniedLayout<'a>>,
     now: u64,
     next: u64,
@@ -393,7 +397,7 @@ layout_enum!(AdmissionLayout<'a> = Admission {
 
 layout_struct!(SweptLayout<'a> = Swept {
     ended: Vec<EndedLayout<'a>>,
-    taken_up: Vec<u128>,
+    recovered: Vec<u128>,
     dead_letters: Vec<(&'a str, u128, TrimReasonLayout)>,
     replayed: Vec<ReplayedLetterLayout<'a>>,
     debits_dropped: u64,

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use super::LayoutError;
 use super::convert::{Layout, layout_enum, layout_struct, unreadable};
 use crate::charge::{Charge, CreditRule, Terms};
-use crate::gate::{BucketSpec, Reason};
+use crate::gate::{BucketSpec, GateChangeKind, Reason};
 use crate::ids::LeaseId;
 use crate::job::{Hold, Level, Status};
 use crate::policy::BucketId;
 use crate::tokens::Tokens;
-use crate::verbs::{Denied, ObserveCursor};
+use crate::verbs::{CallStatus, Denied, ObserveCursor};
 use crate::views::JobCursor;
 
 layout_enum!(LevelLayout = Level { High, Normal, Low });
@@ -152,3 +152,28 @@ impl<'a> Layout<'a, BucketSpec> for BucketSpecLayout {
 }
 
 layout_struct!(ObserveCursorLayout = ObserveCursor { epoch: u64, began: u64, number: u64, state: u64 });
+
+layout_enum!(
+    CallStatusLayout = CallStatus {
+        Status(status: u16),
+        Ok,
+        Rejected,
+        Failed,
+        TimedOut,
+        Unreachable,
+        Unknown,
+        Other,
+    }
+);
+
+layout_enum!(
+    GateChangeKindLayout = GateChangeKind {
+        BreakerOpened { failures: u32, lasts: u64 },
+        BreakerHalfOpened,
+        BreakerClosed,
+        CooldownBegan { errors: u32, lasts: u64 },
+        CooldownEnded,
+        Closed { lasts: u64 },
+        Reopened,
+    }
+);

@@ -43,7 +43,7 @@ struct LaneLayout {
     capacity_bytes: u64,
     ttl: Option<u64>,
     fairness: Option<FairnessLayout>,
-    gates: GatesLayout,
+    gates: GateSpecsLayout,
     retry: RetryLayout,
     dead_letters: Option<DeadLettersLayout>,
     keep_for: u64,
@@ -56,7 +56,7 @@ struct LaneLayout {
 #[derive(Serialize, Deserialize)]
 struct UpstreamLayout {
     name: String,
-    gates: GatesLayout,
+    gates: GateSpecsLayout,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -100,7 +100,7 @@ struct CacheLayout {
 }
 
 #[derive(Serialize, Deserialize)]
-struct GatesLayout {
+struct GateSpecsLayout {
     breaker: Option<BreakerLayout>,
     /// Durations in milliseconds, by number of consecutive errors.
     cooldown: Option<Vec<u64>>,
@@ -173,7 +173,7 @@ pub(crate) fn decode_lane(bytes: &[u8]) -> Result<LaneSpec, LayoutError> {
 
 /// Encodes the rules of one upstream.
 pub(crate) fn encode_gates(spec: &GateSpecs) -> Vec<u8> {
-    encoded(VERSION, &GatesLayout::from(spec))
+    encoded(VERSION, &GateSpecsLayout::from(spec))
 }
 
 pub(crate) fn decode_gates(bytes: &[u8]) -> Result<GateSpecs, LayoutError> {
@@ -202,7 +202,7 @@ impl From<&LaneSpec> for LaneLayout {
                 batch: fairness.batch(),
                 weights: patterns(fairness.weights(), |weight| *weight),
             }),
-            gates: GatesLayout::from(&lane.gates),
+            gates: GateSpecsLayout::from(&lane.gates),
             retry: RetryLayout {
                 attempts: lane.retry.attempts(),
                 base: lane.retry.base().as_millis(),
@@ -240,11 +240,11 @@ impl From<&LaneSpec> for LaneLayout {
 
 impl From<&UpstreamSpec> for UpstreamLayout {
     fn from(upstream: &UpstreamSpec) -> Self {
-        Self { name: upstream.name.to_string(), gates: GatesLayout::from(&upstream.gates) }
+        Self { name: upstream.name.to_string(), gates: GateSpecsLayout::from(&upstream.gates) }
     }
 }
 
-impl From<&GateSpecs> for GatesLayout {
+impl From<&GateSpecs> for GateSpecsLayout {
     fn from(gates: &GateSpecs) -> Self {
         let ladder =
             |rule: &CooldownSpec| rule.ladder().iter().copied().map(Span::as_millis).collect::<Vec<_>>();
@@ -311,7 +311,7 @@ fn retry(layout: RetryLayout) -> Result<RetryPolicy, LayoutError> {
     Ok(policy.on_ambiguous(ambiguous).with_budget(budget))
 }
 
-fn gates(layout: GatesLayout) -> Result<GateSpecs, LayoutError> {
+fn gates(layout: GateSpecsLayout) -> Result<GateSpecs, LayoutError> {
     let ms = Span::from_millis;
     let breaker = |rule: BreakerLayout| BreakerSpec::new(rule.failures, ms(rule.open_for), rule.probes);
     let cooldown = |ladder: Vec<u64>| CooldownSpec::new(&ladder.into_iter().map(ms).collect::<Vec<_>>());

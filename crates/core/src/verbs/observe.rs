@@ -1,4 +1,4 @@
-//! Observing a store: what changed since somebody last looked.
+//! Observing a store: what changed since the last question.
 
 use std::sync::Arc;
 
@@ -12,22 +12,22 @@ use crate::views::{LaneView, UpstreamView};
 /// Asks what changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Observe {
-    /// The cursor of the last answer; `None` asks for everything as it is.
+    /// The cursor of the last answer; `None` asks for the whole state.
     pub seen: Option<ObserveCursor>,
     /// How long the store may hold the question until something changed. The engine always answers at once.
     pub wait: Span,
 }
 
-/// What an observer has seen. It means something only to the engine that gave it.
+/// What an observer has seen. Valid only for the engine that returned it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ObserveCursor {
     /// The epoch of the engine.
     pub epoch: u64,
     /// When the engine began to keep transitions.
     pub began: Time,
-    /// The number of the last transition that was told.
+    /// The number of the last transition returned.
     pub number: u64,
-    /// A digest of the state that was told last.
+    /// A hash of the last state returned.
     pub state: u64,
 }
 
@@ -36,24 +36,24 @@ pub struct ObserveCursor {
 pub struct Observed {
     /// For the next question.
     pub cursor: ObserveCursor,
-    /// What time it is in the store.
+    /// The store's time.
     pub now: Time,
     /// Whether transitions after `seen` are no longer known.
     pub gap: bool,
-    /// What happened to jobs, in order. There may be more.
+    /// Job transitions, in order. There may be more.
     pub jobs: Vec<JobTransition>,
-    /// Everything else as it is; `None` if it has not changed.
+    /// The state of everything else; `None` if it has not changed.
     pub state: Option<ObservedState>,
 }
 
 impl Observed {
-    /// Whether there is anything to tell.
+    /// Whether it contains anything new.
     pub fn is_news(&self) -> bool {
         self.gap || !self.jobs.is_empty() || self.state.is_some()
     }
 }
 
-/// What is shown as a whole whenever some of it changed.
+/// State that is returned as a whole whenever a part of it changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObservedState {
     /// All lanes.
@@ -64,7 +64,7 @@ pub struct ObservedState {
     pub alerts: AlertsView,
 }
 
-/// Something that happened to a job.
+/// A transition of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JobTransition {
     /// When.

@@ -52,8 +52,8 @@ fn errors(load: &Load) -> Vec<i64> {
         }
         for _ in 0..(load.come)(ms) {
             number += 1;
-            let told = engine.enqueue(vec![NewJob::new(JobId(number), name("a"), "acme", *b"x")], now);
-            let Enqueued::Accepted(place) = &told.jobs[0] else { panic!("{told:?}") };
+            let answer = engine.enqueue(vec![NewJob::new(JobId(number), name("a"), "acme", *b"x")], now);
+            let Enqueued::Accepted(place) = &answer.jobs[0] else { panic!("{answer:?}") };
             quoted.insert(JobId(number), place.eta.unwrap());
         }
         let lease = Span::from_secs(60);

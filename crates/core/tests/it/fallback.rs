@@ -85,6 +85,7 @@ impl Process {
                 lease: LEASE,
                 nonce: 1,
                 after: None,
+                probe: true,
             };
             let Admission::Granted { lease, .. } = self.engine.admit(&ask, at(now)).admission else { break };
             self.calls.push(Call { lease, began: now, ends: now + takes });

@@ -99,6 +99,7 @@ fn call(engine: &mut Engine, policies: &[&Policy], id: &str, status: u16, now: T
         lease: Span::from_secs(10),
         nonce: 0,
         after: None,
+        probe: true,
     };
     match engine.admit(&ask, now).admission {
         Admission::Granted { lease, .. } => {
@@ -295,7 +296,7 @@ fn slow_refills_keep_every_fraction_over_months() {
                 break;
             }
             if now == at {
-                assert_eq!(call(&mut engine, &[&policy], "", 200, now), Ok(()), "as told");
+                assert_eq!(call(&mut engine, &[&policy], "", 200, now), Ok(()), "at the reported time");
                 granted += 1;
             }
         }
@@ -330,6 +331,7 @@ fn changed_numbers_keep_the_balance_while_tokens_are_held() {
         lease: MINUTE,
         nonce: 0,
         after: None,
+        probe: true,
     };
     let Admission::Granted { lease, .. } = engine.admit(&ask(&old), START).admission else {
         panic!("60 are left")

@@ -63,6 +63,7 @@ fn admit(engine: &mut Engine, now: Time) -> Admission {
         lease: LEASE,
         nonce: 2,
         after: None,
+        probe: true,
     };
     engine.admit(&ask, now).admission
 }

@@ -198,6 +198,7 @@ fn admit(engine: &mut Engine, holds: Vec<Hold>, now: Time) -> Admission {
         lease: Span::from_secs(100),
         nonce: 1,
         after: None,
+        probe: true,
     };
     engine.admit(&ask, now).admission
 }

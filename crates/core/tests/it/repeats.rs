@@ -70,6 +70,7 @@ impl Kept {
             lease: LEASE,
             nonce,
             after: None,
+            probe: true,
         };
         self.engine.admit(&ask, now).admission
     }
@@ -92,7 +93,7 @@ fn a_repeated_dispatch_returns_its_earlier_grants() {
     let left = [given[0].clone(), given[2].clone()];
     assert_eq!(kept.dispatch(77, 3, NOW), left, "only what is still out, also after another takeover");
     let jobs: Vec<_> = kept.dispatch(77, 5, NOW + LEASE).iter().map(|grant| grant.job.0).collect();
-    assert_eq!(jobs, [1, 3, 4, 5], "what is lost is taken up and given anew");
+    assert_eq!(jobs, [1, 3, 4, 5], "lost jobs are recovered and granted again");
 }
 
 #[test]

@@ -120,7 +120,7 @@ fn with_the_cache_back_one_of_several_running_jobs_answers_the_waiting_ones() {
             unsent: None,
         };
         let ended = kept.engine.settle(vec![released], NOW).ended.len();
-        assert_eq!(ended, 1, "it waits for what is there already");
+        assert_eq!(ended, 1, "it waits for the existing jobs");
     });
 }
 

@@ -295,6 +295,7 @@ impl Moving {
             lease: Span::from_millis(lease_ms),
             nonce: self.nonce,
             after: None,
+            probe: true,
         })
     }
 

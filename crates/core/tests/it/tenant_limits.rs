@@ -77,7 +77,8 @@ fn restarted(engine: &mut Engine, journal: &mut Vec<Vec<u8>>) -> Engine {
 fn call(engine: &mut Engine, tenant: &str, now: Time) -> bool {
     let (lane, tenant, chain, holds) = (Some(name("mail")), Some(tenant.into()), Vec::new(), Vec::new());
     let lease = Span::from_secs(600);
-    let ask = Admit { lane, tenant, chain, holds, correlation: None, lease, nonce: 1, after: None };
+    let ask =
+        Admit { lane, tenant, chain, holds, correlation: None, lease, nonce: 1, after: None, probe: true };
     matches!(engine.admit(&ask, now).admission, Admission::Granted { .. })
 }
 

@@ -58,6 +58,7 @@ impl World {
     }
 
     fn call(&mut self, call: &Call) -> Verdict<Reply> {
+        self.engine.now(self.now);
         for checker in &mut self.checkers {
             checker.before(call, &self.ledger, &self.engine, self.now);
         }
@@ -113,7 +114,7 @@ impl World {
                 self.call(&Call::Cancel(job))?;
             }
             Op::Admit { lane, upstream, hold, lease_ms } => {
-                // Lost leases are taken up first, to separate that from what the admission itself does.
+                // Lost jobs are recovered first, to separate that from what the admission itself does.
                 self.call(&Call::Sweep)?;
                 let at = upstream.map(usize::from);
                 let hold = hold.filter(|_| self.ledger.plan.scoped);
@@ -131,6 +132,7 @@ impl World {
                     lease: Span::from_millis(*lease_ms),
                     nonce: self.nonce,
                     after: None,
+                    probe: true,
                 };
                 self.call(&Call::Admit(ask))?;
             }

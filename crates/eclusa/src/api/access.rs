@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use super::auth::by_bearer;
 use super::session;
-use super::state::Parts;
+use super::state::ApiState;
 use crate::config::Key;
 
 /// Replaces masked values and identifiers.
@@ -48,7 +48,7 @@ pub(super) struct AccessLine {
 
 impl AccessLine {
     /// Starts the line of a request that has just arrived.
-    pub(super) fn begin<B>(api: &Parts, request: &http::Request<B>, client: SocketAddr) -> Self {
+    pub(super) fn begin<B>(api: &ApiState, request: &http::Request<B>, client: SocketAddr) -> Self {
         let (headers, uri) = (request.headers(), request.uri());
         let rules = api.rules.get();
         let key = key_of(headers, &rules.config.keys, api.clock.now()).map(|key| key.name.clone());

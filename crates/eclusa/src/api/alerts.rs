@@ -12,7 +12,7 @@ use super::auth::{Caller, Right};
 use super::extract::NoQuery;
 use super::model::Alert;
 use super::problem::Problem;
-use super::submit::unavailable;
+use super::store_problem::unavailable;
 use crate::config::Config;
 use crate::rules::CurrentRules;
 use crate::store::AnyStore;

@@ -13,7 +13,7 @@ use subtle::ConstantTimeEq;
 
 use super::problem::{Kind, Problem};
 use super::session;
-use crate::config::{Config, Key, Lane, Role};
+use crate::config::{Config, Key, LaneConfig, Role};
 use crate::intake::{DEFAULT_TENANT, Submission};
 use crate::rules::CurrentRules;
 
@@ -119,7 +119,7 @@ impl Caller {
     }
 
     /// Lowers the default priority of a job that sets none to the highest one the caller may use.
-    pub(super) fn cap_default_priority(&self, mut submission: Submission, rules: &Lane) -> Submission {
+    pub(super) fn cap_default_priority(&self, mut submission: Submission, rules: &LaneConfig) -> Submission {
         let most = self.0.as_ref().map(|key| key.max_priority);
         if submission.priority.is_none() && !submission.type_sets_priority(rules) {
             submission.priority = most.filter(|most| *most > Level::default());
@@ -151,7 +151,7 @@ impl Caller {
         let Some((key, lanes)) = self.0.as_ref().and_then(|key| Some((key, key.lanes.as_ref()?))) else {
             return Ok(());
         };
-        let uses = |lane: &Lane| lane.upstreams().any(|name| name.as_str() == upstream);
+        let uses = |lane: &LaneConfig| lane.upstreams().any(|name| name.as_str() == upstream);
         let mut others = config.lanes.iter().filter(|(name, lane)| !lanes.contains(name) && uses(lane));
         if others.next().is_none() {
             return Ok(());
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn a_caller_without_a_tenant_is_told_to_name_one() {
+    fn a_caller_without_a_tenant_is_asked_to_name_one() {
         let caller = bound_to("shop-*");
         let detail = |tenant| caller.may_act_for(tenant).unwrap_err().into_json()["detail"].to_string();
         assert!(caller.may_act_for("shop-7").is_ok());

@@ -11,15 +11,17 @@ use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 use super::auth::{Caller, Right};
+use super::enqueue::{self, Taken};
 use super::extract::{Body, NoQuery, Path};
 use super::headers;
-use super::job_request::JobRequest;
 use super::jobs::CachedAnswer;
 use super::json;
 use super::model::Accepted;
+use super::model::JobRequest;
 use super::problem::Problem;
-use super::submit::{self, Intake, Taken, unconfirmed};
-use crate::config::Lane;
+use super::store_problem::unconfirmed;
+use super::submit::{self, Intake};
+use crate::config::LaneConfig;
 use crate::intake::Fault;
 use crate::telemetry::traces::OpenSpan;
 
@@ -72,14 +74,14 @@ pub(super) async fn enqueue(
         parsed.push(job(&intake, &caller, (&lane, &rules), ask, (span.as_deref(), &headers)).await);
     }
     let jobs: Vec<NewJob> = parsed.iter().filter_map(|job| job.as_ref().ok().cloned()).collect();
-    let until = submit::stored_by(&intake.rules);
+    let until = enqueue::stored_by(&intake.rules);
     let enqueued = in_parts(jobs, |part| intake.decider.enqueue(part, until)).await;
     drop(span);
     let mut enqueued = enqueued.map_err(|error| unconfirmed(&error))?.into_iter();
     let mut answers = Vec::with_capacity(parsed.len());
     for job in parsed {
         let taken = job.and_then(|job| match enqueued.next().transpose() {
-            Ok(enqueued) => submit::taken(&lane, job.id, enqueued),
+            Ok(enqueued) => enqueue::taken(&lane, job.id, enqueued),
             Err(error) => Err(unconfirmed(&error).with("jobId", job.id.to_string())),
         });
         let answer = answer(&intake, &lane, taken).await;
@@ -94,21 +96,21 @@ async fn in_parts<F: Future<Output = Result<EnqueueAnswer, StoreError>>>(
     jobs: Vec<NewJob>,
     put: impl Fn(Vec<NewJob>) -> F,
 ) -> Result<Vec<Result<Enqueued, StoreError>>, StoreError> {
-    let (count, mut told) = (jobs.len(), Vec::new());
+    let (count, mut results) = (jobs.len(), Vec::new());
     for part in parts(jobs) {
-        let tried = told.len() + part.len();
+        let tried = results.len() + part.len();
         match put(part).await {
-            Ok(answer) => told.extend(answer.jobs.into_iter().map(Ok)),
-            Err(error) if told.is_empty() => return Err(error),
+            Ok(answer) => results.extend(answer.jobs.into_iter().map(Ok)),
+            Err(error) if results.is_empty() => return Err(error),
             Err(error) => {
-                told.resize_with(tried, || Err(error.clone()));
+                results.resize_with(tried, || Err(error.clone()));
                 let cause = Arc::from("it did not answer for a part of the batch before this one");
-                told.resize_with(count, || Err(StoreError::Unavailable { cause: Arc::clone(&cause) }));
+                results.resize_with(count, || Err(StoreError::Unavailable { cause: Arc::clone(&cause) }));
                 break;
             }
         }
     }
-    Ok(told)
+    Ok(results)
 }
 
 /// Splits jobs, in order, into parts of at most [`PART_BYTES`], or one job.
@@ -134,7 +136,7 @@ fn parts(jobs: Vec<NewJob>) -> Vec<Vec<NewJob>> {
 async fn job(
     intake: &Intake,
     caller: &Caller,
-    lane: (&Name, &Lane),
+    lane: (&Name, &LaneConfig),
     ask: &RawValue,
     (span, headers): (Option<&OpenSpan>, &HeaderMap),
 ) -> Result<NewJob, Problem> {
@@ -146,7 +148,7 @@ async fn answer(intake: &Intake, lane: &Name, taken: Result<Taken, Problem>) -> 
     match taken? {
         Taken::Job(_, Some(accepted)) => Ok(BatchAnswer::Accepted(accepted)),
         Taken::Job(id, None) => {
-            submit::known(&intake.store, id).await.map(|(_, accepted)| BatchAnswer::Accepted(accepted))
+            enqueue::known(&intake.store, id).await.map(|(_, accepted)| BatchAnswer::Accepted(accepted))
         }
         Taken::Cached(cached) => CachedAnswer::new(lane, &cached).map(BatchAnswer::Completed),
     }
@@ -184,7 +186,7 @@ mod tests {
 
     async fn with_part_failing(failing: usize) -> (Result<Vec<String>, String>, Vec<u128>) {
         let asked = Mutex::new(Vec::new());
-        let told = in_parts(jobs(&[600_000; 4]), |part: Vec<NewJob>| {
+        let results = in_parts(jobs(&[600_000; 4]), |part: Vec<NewJob>| {
             let mut asked = asked.lock().unwrap();
             asked.extend(ids(&part));
             std::future::ready(if asked.len() == failing {
@@ -194,21 +196,21 @@ mod tests {
                 Ok(EnqueueAnswer { jobs, ended: Vec::new() })
             })
         });
-        let say = |told: Result<Enqueued, StoreError>| match told {
+        let say = |result: Result<Enqueued, StoreError>| match result {
             Ok(Enqueued::Existing(id)) => id.0.to_string(),
             other => format!("{other:?}").split('{').next().unwrap_or_default().trim().to_owned(),
         };
-        let told = told.await.map(|told| told.into_iter().map(say).collect());
-        (told.map_err(|error| error.to_string()), asked.into_inner().unwrap())
+        let results = results.await.map(|all| all.into_iter().map(say).collect());
+        (results.map_err(|error| error.to_string()), asked.into_inner().unwrap())
     }
 
     #[tokio::test]
     async fn a_part_that_fails_says_of_each_job_whether_it_may_be_stored() {
-        let (told, asked) = with_part_failing(3).await;
-        assert_eq!(told.unwrap(), ["1", "2", "Err(Unconfirmed", "Err(Unavailable"]);
+        let (results, asked) = with_part_failing(3).await;
+        assert_eq!(results.unwrap(), ["1", "2", "Err(Unconfirmed", "Err(Unavailable"]);
         assert_eq!(asked, [1, 2, 3], "later parts are not tried");
-        let (told, asked) = with_part_failing(1).await;
-        assert_eq!((told.unwrap_err(), asked), ("the store did not answer: silence".into(), vec![1]));
+        let (results, asked) = with_part_failing(1).await;
+        assert_eq!((results.unwrap_err(), asked), ("the store did not answer: silence".into(), vec![1]));
         assert_eq!(with_part_failing(0).await.0.unwrap(), ["1", "2", "3", "4"]);
     }
 }

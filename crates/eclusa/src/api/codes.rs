@@ -13,7 +13,7 @@ use super::extract::{NoQuery, Path};
 use super::model::{CodeOutcome, UpstreamCodes};
 use super::problem::Problem;
 use super::state::Api;
-use super::submit::unavailable;
+use super::store_problem::unavailable;
 use super::upstreams::reachable;
 use crate::config::UpstreamKind;
 use crate::rules::CurrentRules;

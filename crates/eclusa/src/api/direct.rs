@@ -16,18 +16,18 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use tokio::time::Instant;
 
-use self::flow::{Call, Fault, streamed};
+use self::flow::{BodyFault, Call, streamed};
 use self::held::{Begun, HELD, Held, hold};
 use super::auth::{Caller, Right};
 use super::extract::unread;
 use super::headers::{idempotency_key, refuse_waiting, sendable, text};
 use super::problem::{Kind, Problem};
 use super::refusal::not_now;
-use super::state::Parts;
-use super::submit::unavailable;
-use crate::config::{Field, Lane, Policy, Upstream};
+use super::state::ApiState;
+use super::store_problem::unavailable;
+use crate::config::{Field, LaneConfig, Policy, UpstreamConfig};
 use crate::decide::PermitAnswer;
-use crate::execute::http::{BoxError, Head};
+use crate::execute::http::{BoxError, RequestHead};
 use crate::execute::{CallContext, CallEnd, Judgement};
 use crate::ids::own_nonce;
 use crate::intake::{DEFAULT_TENANT, bad_name, check};
@@ -37,17 +37,17 @@ use crate::rules::Rules;
 use crate::telemetry::traces::{OpenSpan, SpanKind};
 
 /// A request to a direct lane.
-pub(super) struct Asking<'a> {
-    pub(super) parts: &'a Parts,
+pub(super) struct DirectRequest<'a> {
+    pub(super) parts: &'a ApiState,
     pub(super) current: &'a Arc<Rules>,
     pub(super) caller: &'a Caller,
     pub(super) lane: &'a Name,
-    pub(super) rules: &'a Lane,
+    pub(super) rules: &'a LaneConfig,
 }
 
 /// A request being passed through a direct lane.
 struct Passing<'a> {
-    parts: &'a Parts,
+    parts: &'a ApiState,
     current: &'a Arc<Rules>,
     lane: &'a Name,
     tenant: &'a str,
@@ -60,9 +60,9 @@ struct Passing<'a> {
     span: Option<Box<OpenSpan>>,
 }
 
-impl Asking<'_> {
+impl DirectRequest<'_> {
     /// Forwards a request at once, or says when to try again.
-    pub(super) async fn pass(self, head: Head, version: Version, body: Incoming) -> Response {
+    pub(super) async fn pass(self, head: RequestHead, version: Version, body: Incoming) -> Response {
         let (lane, metrics) = (self.lane, &self.parts.metrics);
         let passed = self.try_pass(head, version, body).await;
         let response = passed.unwrap_or_else(IntoResponse::into_response);
@@ -70,7 +70,12 @@ impl Asking<'_> {
         response
     }
 
-    async fn try_pass(self, mut head: Head, version: Version, body: Incoming) -> Result<Response, Problem> {
+    async fn try_pass(
+        self,
+        mut head: RequestHead,
+        version: Version,
+        body: Incoming,
+    ) -> Result<Response, Problem> {
         let Self { parts, current, caller, lane, rules } = self;
         let mut span = parts.traces.request(&head.headers);
         if let Some(span) = &mut span {
@@ -92,7 +97,7 @@ impl Asking<'_> {
         let key = key.unwrap_or_else(|| parts.ids.job().to_string());
         let upstreams = &current.config.upstreams;
         let mut policies =
-            rules.upstreams().filter_map(|name| upstreams.get(name)).flat_map(Upstream::policies);
+            rules.upstreams().filter_map(|name| upstreams.get(name)).flat_map(UpstreamConfig::policies);
         let server = &current.config.server;
         let keep = if policies.any(Policy::reads_bodies) { server.max_body } else { HELD };
         let held = hold(&head.headers, body, server, keep, &parts.life.uploads).await?;
@@ -119,13 +124,13 @@ impl Asking<'_> {
     }
 }
 
-fn view<'a>(head: &'a Head, body: &'a [u8]) -> RequestView<'a> {
-    let Head { method, path, query, headers } = head;
+fn view<'a>(head: &'a RequestHead, body: &'a [u8]) -> RequestView<'a> {
+    let RequestHead { method, path, query, headers } = head;
     let headers = Headers::Passing(headers);
     RequestView { method: method.as_str(), path, query: query.as_deref(), headers, body }
 }
 
-fn looks_into_bodies(rules: &Lane) -> bool {
+fn looks_into_bodies(rules: &LaneConfig) -> bool {
     let fields = rules.validate.iter().map(|(field, _)| field);
     let mut fields = fields.chain(rules.chains.iter().map(|chains| &chains.by));
     fields.any(|field| matches!(field, Field::Body(_)))
@@ -133,7 +138,7 @@ fn looks_into_bodies(rules: &Lane) -> bool {
 
 impl Passing<'_> {
     /// Tries the upstreams in order until one answers.
-    async fn along(&self, chain: &[Name], head: Head, body: Bytes) -> Result<Response, Problem> {
+    async fn along(&self, chain: &[Name], head: RequestHead, body: Bytes) -> Result<Response, Problem> {
         let mut left: Vec<Name> = chain.to_vec();
         let mut call = self.admit(&left, None).await?;
         loop {
@@ -150,11 +155,11 @@ impl Passing<'_> {
         }
     }
 
-    async fn once(&self, chain: &[Name], head: Head, body: Begun) -> Result<Response, Problem> {
+    async fn once(&self, chain: &[Name], head: RequestHead, body: Begun) -> Result<Response, Problem> {
         let call = self.admit(chain, None).await?;
-        let (told, max) = (call.fault.clone(), call.rules.config.server.max_body);
+        let (fault, max) = (call.fault.clone(), call.rules.config.server.max_body);
         let body = body.map_err(move |error| {
-            *told.lock().unwrap_or_else(PoisonError::into_inner) = Some(unread(&*error, max));
+            *fault.lock().unwrap_or_else(PoisonError::into_inner) = Some(unread(&*error, max));
             error
         });
         self.call(call, head, body, false).await.map_err(|failed| failed.problem)
@@ -163,14 +168,14 @@ impl Passing<'_> {
     /// Obtains a permit for one upstream of `chain`. `failed` is the previous call, which has already passed the lane's
     /// gates.
     async fn admit(&self, chain: &[Name], failed: Option<Call>) -> Result<Call, Problem> {
-        let Parts { decider, leases, metrics, life, .. } = self.parts;
+        let ApiState { decider, leases, metrics, life, .. } = self.parts;
         let rules = self.current.clone();
         let lasts = rules.config.workers.lease;
         let (lane, tenant, nonce) = (Some(self.lane.clone()), Some(self.tenant.into()), own_nonce());
         let (holds, correlation) = (self.takes.at(chain), self.takes.correlation);
         let (chain, lease) = (chain.to_vec(), lasts.into());
         let after = failed.as_ref().and_then(|failed| failed.permit.final_report());
-        let ask = Admit { lane, tenant, chain, holds, correlation, lease, nonce, after };
+        let ask = Admit { lane, tenant, chain, holds, correlation, lease, nonce, after, probe: true };
         let mut gates = self.span.as_ref().map(|span| Box::new(span.child("gates", SpanKind::Internal)));
         let asked = Instant::now();
         match decider.admit(ask).await.map_err(|error| unavailable(&error))? {
@@ -179,7 +184,7 @@ impl Passing<'_> {
                     failed.permit.continued_by(&permit);
                 }
                 let hold = leases.hold(permit.lease, asked + lasts);
-                let (metrics, fault) = (metrics.clone(), Fault::default());
+                let (metrics, fault) = (metrics.clone(), BodyFault::default());
                 let running = life.direct.token();
                 Ok(Call { permit, rules, metrics, asked, head: None, fault, _hold: hold, _running: running })
             }
@@ -195,7 +200,13 @@ impl Passing<'_> {
     }
 
     /// Makes the call. With `more`, an answer that another upstream may improve on counts as a failure too.
-    async fn call<B>(&self, mut call: Call, head: Head, body: B, more: bool) -> Result<Response, Failed>
+    async fn call<B>(
+        &self,
+        mut call: Call,
+        head: RequestHead,
+        body: B,
+        more: bool,
+    ) -> Result<Response, Failed>
     where
         B: Body<Data = Bytes> + Send + Unpin + 'static,
         B::Error: Into<BoxError>,
@@ -205,7 +216,7 @@ impl Passing<'_> {
         let headers = match rules.key(&call.permit.upstream, call.permit.key.as_deref()) {
             Ok(key) => key.map_or(&[][..], |key| &key.headers),
             Err(end) => {
-                let judged = call.told(end, None);
+                let judged = call.settle_as(end, None);
                 return Err(Failed { problem: failed(&judged.judgement), again: Some(call) });
             }
         };
@@ -226,7 +237,7 @@ impl Passing<'_> {
                     span.of_end(&CallEnd::Answered(status));
                 }
                 call.head = Some((status, answer.close));
-                let judged = call.told(CallEnd::Answered(status), answer.close);
+                let judged = call.settle_as(CallEnd::Answered(status), answer.close);
                 if !(more && judged.may_go_on(self.repeatable)) {
                     return Ok(streamed(answer, call, self.version));
                 }
@@ -236,7 +247,7 @@ impl Passing<'_> {
                 if let Some(problem) = call.fault.lock().unwrap_or_else(PoisonError::into_inner).take() {
                     return Err(problem.into());
                 }
-                let judged = call.told(end, None);
+                let judged = call.settle_as(end, None);
                 if let Some(span) = &mut attempt {
                     span.of_call(&call.permit.upstream, 1);
                     span.fail(&judged.judgement.reason);

@@ -19,7 +19,7 @@ use super::extract::{Path, Query};
 use super::find::{OfLane, by_given_id, may_see, no_such_job};
 use super::model::JobEvent;
 use super::problem::{Kind, Problem};
-use super::submit::unavailable;
+use super::store_problem::unavailable;
 use crate::intake::Fault;
 use crate::life::Life;
 use crate::store::AnyStore;

@@ -7,7 +7,7 @@ use utoipa::IntoParams;
 use super::auth::{Caller, Right};
 use super::model::Job;
 use super::problem::{Kind, Problem};
-use super::submit::unavailable;
+use super::store_problem::unavailable;
 use crate::config::Field;
 use crate::rules::CurrentRules;
 use crate::store::AnyStore;

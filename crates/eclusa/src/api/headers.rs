@@ -1,12 +1,13 @@
-//! Headers that Eclusa itself reads.
+//! Headers that Eclusa itself reads and writes.
 
 use std::time::Duration;
 
 use eclusa_core::{Cached, JobView, Level, ServedBy, Span, Status};
-use http::{HeaderMap, HeaderName, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use serde_json::Value;
 
-use super::job_request::{JobRequest, level, span};
+use super::model::JobRequest;
+use super::model::job_request::{level, span};
 use super::problem::{Kind, Problem};
 use crate::config::{parse_duration, suggest};
 use crate::execute::http::headers as passed;
@@ -17,6 +18,11 @@ use crate::intake::Fault;
 const OWN: [&str; 4] = ["eclusa-tenant", "eclusa-priority", "eclusa-type", "eclusa-ttl"];
 /// Those that only matter to a waiting job.
 const WAITING: [&str; 3] = ["eclusa-priority", "eclusa-type", "eclusa-ttl"];
+
+/// A header whose value is printable.
+pub(super) fn header(name: &'static str, value: &str) -> Option<(HeaderName, HeaderValue)> {
+    Some((HeaderName::from_static(name), HeaderValue::try_from(value).ok()?))
+}
 
 /// `Ok` if all `Eclusa-*` headers are known: a misspelled one would silently have no effect.
 pub(super) fn check_own(headers: &HeaderMap) -> Result<(), Problem> {

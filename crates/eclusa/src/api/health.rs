@@ -19,7 +19,7 @@ use super::fleet::{Fleet, FleetFault, Instance, Owner, StoreHealth};
 use super::model::breaker;
 use super::problem::{Kind, Problem};
 use super::state::Api;
-use super::submit::unavailable;
+use super::store_problem::unavailable;
 use crate::life::Life;
 use crate::peers::Peers;
 use crate::rules::CurrentRules;

@@ -13,16 +13,18 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::audit::audit;
 use super::auth::{Caller, Right};
+use super::enqueue::{self, Taken};
 use super::extract::{Body, NoQuery, Path, Query};
 use super::find::{OfLane, by_given_id, by_own_id, may_see, no_such_job, shown, visible};
 use super::headers;
-use super::job_request::JobRequest;
 use super::json;
+use super::model::JobRequest;
 use super::model::vocabulary::Priority;
 use super::model::{Accepted, Job, JobResult, WhyAnswer};
 use super::problem::{Kind, Problem};
 use super::state::Api;
-use super::submit::{self, Intake, Taken, unavailable};
+use super::store_problem::unavailable;
+use super::submit::{self, Intake};
 use super::wait;
 use crate::awaited::{FollowUp, recall};
 use crate::decide::Decider;
@@ -97,18 +99,18 @@ pub(super) async fn enqueue(
     let trace = (span.as_deref(), &headers);
     let job = submit::described(&intake, &caller, (&lane, &rules), (ask, faults), trace).await?;
     let wait = headers::prefer_wait(&headers).map(|wait| wait.min(intake.rules.get().config.server.max_wait));
-    let (taken, ended) = Box::pin(submit::enqueue(&intake, job, wait, span)).await?;
+    let (taken, ended) = Box::pin(enqueue::enqueue(&intake, job, wait, span)).await?;
     Ok(match taken {
         Taken::Job(id, accepted) => match wait {
             Some(wait) => {
                 let whole = |job| Json(shown(&intake.rules, &caller, job)).into_response();
                 wait::answered(&intake.store, id, (wait, ended), whole).await?
             }
-            None => submit::accepted(&intake.store, id, accepted).await?,
+            None => enqueue::accepted(&intake.store, id, accepted).await?,
         },
         Taken::Cached(cached) => {
             let mut response = (StatusCode::OK, Json(CachedAnswer::new(&lane, &cached)?)).into_response();
-            response.headers_mut().extend(submit::header("cache-status", &headers::cache_hit(&cached)));
+            response.headers_mut().extend(headers::header("cache-status", &headers::cache_hit(&cached)));
             response
         }
     })

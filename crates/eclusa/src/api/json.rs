@@ -2,70 +2,19 @@
 //! everything that is wrong is reported at once.
 
 use std::collections::BTreeMap;
-use std::fmt;
-use std::marker::PhantomData;
 
-use serde::de::value::MapAccessDeserializer;
-use serde::de::{DeserializeOwned, MapAccess, Visitor};
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 use super::problem::{Kind, Problem};
 use crate::config::suggest;
 use crate::intake::Fault;
+use crate::model::object::Object;
 
 /// Maximum nesting depth, as in `serde_json`.
 const MAX_DEPTH: usize = 127;
-
-/// A value that must be a JSON object. Derived `Deserialize` would also accept an array of the fields in order.
-struct Object<T>(T);
-
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Members<T>(PhantomData<T>);
-        impl<'de, T: Deserialize<'de>> Visitor<'de> for Members<T> {
-            type Value = T;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, members: A) -> Result<T, A::Error> {
-                T::deserialize(MapAccessDeserializer::new(members))
-            }
-        }
-        deserializer.deserialize_map(Members(PhantomData)).map(Self)
-    }
-}
-
-/// Deserializes a member that must be an object.
-pub(super) fn object<'de, D, T>(deserializer: D) -> Result<T, D::Error>
-where
-    D: Deserializer<'de>,
-    T: Deserialize<'de>,
-{
-    Object::deserialize(deserializer).map(|Object(object)| object)
-}
-
-/// Deserializes an optional member that must be an object.
-pub(super) fn optional_object<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
-where
-    D: Deserializer<'de>,
-    T: Deserialize<'de>,
-{
-    Option::<Object<T>>::deserialize(deserializer).map(|object| object.map(|Object(object)| object))
-}
-
-/// Deserializes a member that must be a list of objects.
-pub(super) fn objects<'de, D, T>(deserializer: D) -> Result<Vec<T>, D::Error>
-where
-    D: Deserializer<'de>,
-    T: Deserialize<'de>,
-{
-    let objects = Vec::<Object<T>>::deserialize(deserializer)?;
-    Ok(objects.into_iter().map(|Object(object)| object).collect())
-}
 
 /// Reads JSON of any shape.
 pub(super) fn any<'a, T: Deserialize<'a>>(text: &'a [u8]) -> Result<T, Problem> {

@@ -10,6 +10,7 @@ mod dashboard;
 mod dead_letters;
 mod direct;
 mod docs;
+mod enqueue;
 mod events;
 mod extract;
 mod find;
@@ -18,14 +19,12 @@ mod fleet;
 mod head;
 mod headers;
 mod health;
-mod job_request;
+mod history;
 mod jobs;
 mod json;
 mod lanes;
 mod limits;
 mod live;
-mod message;
-pub mod model;
 mod openapi;
 pub(crate) mod policies;
 mod problem;
@@ -35,18 +34,16 @@ mod search;
 mod session;
 mod state;
 mod status;
+mod store_problem;
 mod submit;
 mod upstreams;
 mod wait;
 mod webhooks;
-mod why;
 
 pub use dead_letters::{BulkList, BulkReplay, BulkRequest, DeadLetterList, FilterBody, PurgedLetters};
 pub(crate) use events::Streams;
-pub use job_request::{HttpRequest, JobRequest};
-pub use message::{Message, MessageAttachment, OneOrMany};
 pub use search::{CancelledJobs, JobList};
-pub(crate) use state::{Api, Parts};
+pub(crate) use state::{Api, ApiState};
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -68,6 +65,7 @@ use utoipa_axum::routes;
 
 use self::access::AccessLine;
 use self::problem::{Kind, OwnProblem, Problem};
+use crate::model;
 use crate::peers::ProcessRole;
 
 #[derive(OpenApi)]
@@ -109,6 +107,7 @@ fn calls() -> OpenApiRouter<Api> {
         .routes(routes!(alerts::list))
         .routes(routes!(health::health))
         .routes(routes!(status::status))
+        .routes(routes!(history::history))
         .routes(routes!(health::metrics))
 }
 

@@ -19,9 +19,9 @@ use super::extract::{Path, Query};
 use super::model::iso;
 use super::problem::{Kind, Problem};
 use super::state::Api;
-use super::submit::unavailable;
+use super::store_problem::unavailable;
 use super::wants_xml;
-use crate::config::{Policy, PolicyClass, ScopeSource, Upstream};
+use crate::config::{Policy, PolicyClass, ScopeSource, UpstreamConfig};
 use crate::policy::Scopes;
 use crate::rules::{CurrentRules, Rules};
 use crate::store::AnyStore;
@@ -328,7 +328,7 @@ impl Policies {
 
 /// The class that the config sets for the whole upstream, like the DICT's category of a participant.
 fn category(rules: &Rules) -> Option<String> {
-    let policies = rules.config.upstreams.values().flat_map(Upstream::policies);
+    let policies = rules.config.upstreams.values().flat_map(UpstreamConfig::policies);
     let mut shared = policies.filter(|policy| policy.scope == ScopeSource::Upstream);
     shared.find_map(|policy| policy.classes.first()?.name.as_ref().map(Name::to_string))
 }

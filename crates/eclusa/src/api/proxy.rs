@@ -7,17 +7,19 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use hyper::body::Incoming;
 
 use super::auth::Caller;
-use super::direct::Asking;
+use super::direct::DirectRequest;
+use super::enqueue::{self, Taken};
 use super::extract::Body;
 use super::headers;
+use super::headers::header;
 use super::model::Accepted;
 use super::model::vocabulary::Priority;
 use super::problem::{Kind, Problem};
-use super::state::Parts;
-use super::submit::{self, Intake, Taken, header};
+use super::state::ApiState;
+use super::submit::{self, Intake};
 use super::wait;
-use crate::config::{Lane, Mode};
-use crate::execute::http::{Head, target};
+use crate::config::{LaneConfig, Mode};
+use crate::execute::http::{RequestHead, target};
 use crate::intake::{DEFAULT_TENANT, Submission};
 use crate::request::{self, Request};
 use crate::telemetry::traces::{JobTrace, remove_lone_state};
@@ -30,7 +32,7 @@ pub(super) fn takes(path: &str) -> bool {
 }
 
 /// Passes a request through its lane.
-pub(super) async fn proxy(api: &Parts, request: http::Request<Incoming>) -> Result<Response, Problem> {
+pub(super) async fn proxy(api: &ApiState, request: http::Request<Incoming>) -> Result<Response, Problem> {
     let current = api.rules.get();
     let (mut parts, body) = request.into_parts();
     let caller = Caller::of(&parts, &current.config.keys);
@@ -43,9 +45,9 @@ pub(super) async fn proxy(api: &Parts, request: http::Request<Incoming>) -> Resu
     let query = query.map_err(|bad| Problem::new(Kind::BadRequest, format!("The query {bad}")))?;
     headers::check_own(&parts.headers)?;
     remove_lone_state(&mut parts.headers);
-    let head = Head { method: parts.method, path, query, headers: parts.headers };
+    let head = RequestHead { method: parts.method, path, query, headers: parts.headers };
     if rules.mode == Mode::Direct {
-        let asking = Asking { parts: api, current: &current, caller: &caller, lane, rules };
+        let asking = DirectRequest { parts: api, current: &current, caller: &caller, lane, rules };
         return Ok(asking.pass(head, parts.version, body).await);
     }
     Box::pin(queue(api.into(), &caller, (lane, rules), head, body)).await
@@ -55,11 +57,11 @@ pub(super) async fn proxy(api: &Parts, request: http::Request<Incoming>) -> Resu
 async fn queue(
     intake: Intake,
     caller: &Caller,
-    (lane, rules): (&Name, &Lane),
-    head: Head,
+    (lane, rules): (&Name, &LaneConfig),
+    head: RequestHead,
     body: Incoming,
 ) -> Result<Response, Problem> {
-    let Head { method, path, query, headers: asked } = head;
+    let RequestHead { method, path, query, headers: asked } = head;
     let span = intake.traces.request(&asked);
     let (method, headers) = (method.to_string(), headers::passed_on(&asked)?);
     let Body(body) = Body::read(body, &intake.rules, &intake.life.uploads).await?;
@@ -68,7 +70,7 @@ async fn queue(
     submission.trace = span.as_deref().map(|span| JobTrace::under(span, None));
     let job = submit::job(&intake, caller, (lane, rules), submission).await?;
     let wait = headers::prefer_wait(&asked).map(|wait| wait.min(intake.rules.get().config.server.max_wait));
-    let (taken, ended) = Box::pin(submit::enqueue(&intake, job, wait, span)).await?;
+    let (taken, ended) = Box::pin(enqueue::enqueue(&intake, job, wait, span)).await?;
     Ok(match taken {
         Taken::Cached(cached) => {
             let mut response = stored(&cached.answer)?;
@@ -78,7 +80,7 @@ async fn queue(
         }
         Taken::Job(id, accepted) => match wait {
             Some(wait) => wait::answered(&intake.store, id, (wait, ended), |job| answer_of(&job)).await?,
-            None => submit::accepted(&intake.store, id, accepted).await?,
+            None => enqueue::accepted(&intake.store, id, accepted).await?,
         },
     })
 }

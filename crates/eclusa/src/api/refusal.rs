@@ -4,8 +4,8 @@ use eclusa_core::gate::{GateView, Quota, QuotaOf, Reason};
 use eclusa_core::{BucketId, Name, Span, Time, Tokens};
 use http::{HeaderName, HeaderValue};
 
+use super::headers::header;
 use super::problem::{Kind, Problem};
-use super::submit::header;
 use crate::decide::PermitDenied;
 use crate::words::counted;
 

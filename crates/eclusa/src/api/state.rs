@@ -19,10 +19,10 @@ use crate::telemetry::traces::Traces;
 use crate::telemetry::{Metrics, Rates};
 use crate::turns::Turns;
 
-macro_rules! parts {
+macro_rules! api_state {
     ($($(#[$doc:meta])* $name:ident: $part:ty;)+) => {
-        /// All parts.
-        pub(crate) struct Parts {
+        /// What the handlers share.
+        pub(crate) struct ApiState {
             $($(#[$doc])* pub(crate) $name: Arc<$part>,)+
         }
 
@@ -34,7 +34,7 @@ macro_rules! parts {
     };
 }
 
-parts! {
+api_state! {
     /// Applies changes.
     decider: Decider;
     /// For reads.
@@ -67,6 +67,6 @@ parts! {
     clock: dyn Clock;
 }
 
-/// All parts behind one pointer, cloned per request.
+/// The state behind one pointer, cloned per request.
 #[derive(Clone)]
-pub(crate) struct Api(pub(crate) Arc<Parts>);
+pub(crate) struct Api(pub(crate) Arc<ApiState>);

@@ -8,7 +8,9 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::{FromRequestParts, State};
 use eclusa_core::gate::{BreakerState, Reason};
-use eclusa_core::{Alert, AlertRule, Clock, LaneHold, LaneView, Span, Store, StoreError, Time, UpstreamView};
+use eclusa_core::{
+    Alert, AlertRule, Clock, LaneHold, LaneView, ObservedState, Span, Store, StoreError, Time, UpstreamView,
+};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -18,7 +20,8 @@ use super::extract::NoQuery;
 use super::model::{self, Need, Remark, ServiceStatus, iso};
 use super::problem::Problem;
 use super::state::Api;
-use super::submit::unavailable;
+use super::store_problem::unavailable;
+use crate::config::StoreUrl;
 use crate::peers::{OwnerSeen, Peer, Peers};
 use crate::rules::CurrentRules;
 use crate::store::{Ack, AnyStore};
@@ -65,10 +68,20 @@ pub(super) async fn status(
 
 impl StatusParts {
     /// The status as far as `caller` may see it.
-    pub(super) async fn read(&self, caller: &Caller) -> Result<ServiceStatus, StoreError> {
+    async fn read(&self, caller: &Caller) -> Result<ServiceStatus, StoreError> {
+        let (lanes, upstreams) = (self.store.lanes().await?, self.store.upstreams().await?);
+        let alerts = self.store.alerts().await?;
+        Ok(self.of(&ObservedState { lanes, upstreams, alerts }, caller))
+    }
+
+    /// The status of this `state`, as far as `caller` may see it.
+    pub(super) fn of(&self, state: &ObservedState, caller: &Caller) -> ServiceStatus {
+        if self.peers.is_cut_off() {
+            return store_lost();
+        }
         let rules = self.rules.get();
-        let (mut lanes, mut upstreams) = (self.store.lanes().await?, self.store.upstreams().await?);
-        let mut alerts = self.store.alerts().await?.firing;
+        let ObservedState { mut lanes, mut upstreams, alerts } = state.clone();
+        let mut alerts = alerts.firing;
         lanes.retain(|lane| caller.may_use(&lane.name).is_ok());
         upstreams.retain(|upstream| caller.may_reach(&rules.config, upstream.name.as_str()).is_ok());
         alerts.retain(|alert| may_see(caller, &rules.config, &alert.condition.key));
@@ -77,30 +90,31 @@ impl StatusParts {
         let per_second = rates.map(|rates| rates.completed + rates.answered).sum();
         let answered = lanes.iter().any(|lane| answers.total(&lane.name) > 0);
         let owner = self.peers.owner();
-        let seen = Seen {
+        let seen = Overview {
             lanes: &lanes,
             upstreams: &upstreams,
             alerts: &alerts,
             peers: &self.peers.instances(),
             owner: owner.as_ref(),
-            ack: rules.config.store.ack,
+            ack: (rules.config.store.url != StoreUrl::Memory).then_some(rules.config.store.ack),
             per_second,
             answered,
             now: self.clock.now(),
         };
-        Ok(seen.status())
+        seen.status()
     }
 }
 
 /// What is known of everything.
-pub(super) struct Seen<'a> {
+pub(super) struct Overview<'a> {
     pub(super) lanes: &'a [LaneView],
     pub(super) upstreams: &'a [UpstreamView],
     /// Those that are firing.
     pub(super) alerts: &'a [Alert],
     pub(super) peers: &'a [Peer],
     pub(super) owner: Option<&'a OwnerSeen>,
-    pub(super) ack: Ack,
+    /// `None` if nothing is stored.
+    pub(super) ack: Option<Ack>,
     /// Jobs completed and requests answered per second, over about the last minute.
     pub(super) per_second: f64,
     /// Whether this process answered a request directly.
@@ -114,7 +128,7 @@ pub(super) fn store_lost() -> ServiceStatus {
     ServiceStatus { remark: remark("store_lost", json!({}), text), also: Vec::new(), needs: Vec::new() }
 }
 
-impl Seen<'_> {
+impl Overview<'_> {
     pub(super) fn status(&self) -> ServiceStatus {
         let stuck: Vec<&LaneView> = self.lanes.iter().filter(|lane| self.is_stuck(lane)).collect();
         let worst = stuck.iter().max_by_key(|lane| (is_gone(lane), !lane.paused, waiting(lane)));
@@ -186,9 +200,10 @@ impl Seen<'_> {
         let owner = self.owner?;
         let processes = self.peers.len();
         let (accepted, ack) = match self.ack {
-            Ack::Fsync => ("on disk", "fsync"),
-            Ack::Write => ("written to the journal", "write"),
-            Ack::Replicate => ("on a replica too", "replicate"),
+            Some(Ack::Fsync) => ("on disk", "fsync"),
+            Some(Ack::Write) => ("written to the journal", "write"),
+            Some(Ack::Replicate) => ("on a replica too", "replicate"),
+            None => ("in memory", "memory"),
         };
         let noun = if processes == 1 { "process" } else { "processes" };
         let args =

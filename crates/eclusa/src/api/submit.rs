@@ -1,25 +1,18 @@
-//! Enqueueing, shared by `/v1/lanes/{lane}/jobs` and `/proxy`: rights, ids and the store's answer.
+//! From a request to a job, shared by `/v1/lanes/{lane}/jobs` and `/proxy`: what the caller may enqueue, and what is wrong with it.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::extract::{FromRequestParts, State};
-use axum::response::{IntoResponse, Response};
-use eclusa_core::{
-    CALLBACKS, Cached, EnqueueAnswer, Enqueued, JobId, JobView, Name, NewJob, Store, StoreError, Wait,
-};
-use http::header::LOCATION;
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
-use tokio::time::Instant;
+use eclusa_core::{CALLBACKS, JobId, Name, NewJob};
+use http::HeaderMap;
 
 use super::auth::{Caller, Right};
-use super::job_request::JobRequest;
 use super::json;
-use super::model::{Accepted, iso};
+use super::model::JobRequest;
 use super::problem::{Kind, Problem};
-use super::state::{Api, Parts};
-use super::wait::{begin_then, ended};
-use crate::config::{Config, Lane, Mode};
+use super::state::{Api, ApiState};
+use super::store_problem::unconfirmed;
+use crate::config::{Config, LaneConfig, Mode};
 use crate::decide::Decider;
 use crate::ids::Ids;
 use crate::intake::{Fault, Submission};
@@ -29,24 +22,12 @@ use crate::rules::CurrentRules;
 use crate::store::AnyStore;
 use crate::telemetry::traces::{OpenSpan, Traces};
 
-/// The problem for a failed read.
-pub(super) fn unavailable(error: &StoreError) -> Problem {
-    Problem::new(Kind::StoreUnavailable, format!("The store could not be read: {error}")).retry_after(5)
-}
-
-/// The problem for a failed write.
-pub(super) fn unconfirmed(error: &StoreError) -> Problem {
-    let detail = match error {
-        StoreError::Unavailable { .. } => format!("Nothing was accepted: {error}. Try again later"),
-        StoreError::Stopped { .. } | StoreError::Unconfirmed { .. } => format!(
-            "Not confirmed: {error}. It may have been stored; send it again with the same `Idempotency-Key` or `id`, and it is stored once"
-        ),
-    };
-    Problem::new(Kind::StoreUnavailable, detail).retry_after(5)
-}
-
 /// The rules of a lane that the caller may use.
-pub(super) fn lane(rules: &CurrentRules, caller: &Caller, lane: &str) -> Result<(Name, Arc<Lane>), Problem> {
+pub(super) fn lane(
+    rules: &CurrentRules,
+    caller: &Caller,
+    lane: &str,
+) -> Result<(Name, Arc<LaneConfig>), Problem> {
     lane_of(&rules.get().config, caller, lane).map(|(name, rules)| (name.clone(), rules.clone()))
 }
 
@@ -55,7 +36,7 @@ pub(super) fn lane_of<'a>(
     config: &'a Config,
     caller: &Caller,
     lane: &str,
-) -> Result<(&'a Name, &'a Arc<Lane>), Problem> {
+) -> Result<(&'a Name, &'a Arc<LaneConfig>), Problem> {
     let lanes = &config.lanes;
     let Some((name, rules)) = lanes.get_key_value(lane) else {
         let known = lanes.keys().filter(|name| caller.may_use(name).is_ok());
@@ -87,9 +68,9 @@ pub(super) struct Intake {
     pub(super) traces: Arc<Traces>,
 }
 
-impl From<&Parts> for Intake {
-    fn from(parts: &Parts) -> Self {
-        let Parts { decider, store, rules, ids, scopes, life, traces, .. } = parts;
+impl From<&ApiState> for Intake {
+    fn from(parts: &ApiState) -> Self {
+        let ApiState { decider, store, rules, ids, scopes, life, traces, .. } = parts;
         Self {
             decider: decider.clone(),
             store: store.clone(),
@@ -106,7 +87,7 @@ impl From<&Parts> for Intake {
 pub(super) async fn job(
     intake: &Intake,
     caller: &Caller,
-    (lane, rules): (&Name, &Lane),
+    (lane, rules): (&Name, &LaneConfig),
     submission: Submission,
 ) -> Result<NewJob, Problem> {
     caller.may(Right::Enqueue)?;
@@ -148,7 +129,7 @@ pub(super) async fn job(
 pub(super) async fn described(
     intake: &Intake,
     caller: &Caller,
-    (lane, rules): (&Name, &Lane),
+    (lane, rules): (&Name, &LaneConfig),
     (ask, mut faults): (JobRequest, Vec<Fault>),
     (span, headers): (Option<&OpenSpan>, &HeaderMap),
 ) -> Result<NewJob, Problem> {
@@ -187,172 +168,4 @@ fn callback_fault(config: &Config, url: Option<&str>) -> Option<Fault> {
         None => Err("is not allowed: the config has no `[callbacks]` with `hosts`".to_owned()),
     };
     checked.err().map(|problem| Fault::new("callbackUrl", problem))
-}
-
-/// The result of enqueueing a job.
-pub(super) enum Taken {
-    /// Accepted; or, without `Accepted`, already known under this id and maybe ended.
-    Job(JobId, Option<Accepted>),
-    /// Answered from the cache.
-    Cached(Cached),
-}
-
-/// Interprets the store's answer for one job.
-pub(super) fn taken(lane: &Name, id: JobId, enqueued: Option<Enqueued>) -> Result<Taken, Problem> {
-    let Some(enqueued) = enqueued else {
-        return Err(Problem::new(Kind::Internal, "The store answered nothing"));
-    };
-    match enqueued {
-        Enqueued::Accepted(place) => {
-            let accepted = Accepted {
-                job_id: id.to_string(),
-                status: place.status.as_str().into(),
-                lane: lane.to_string(),
-                position: Some(place.position),
-                eta: place.eta.and_then(iso),
-                expires_at: iso(place.expires_at),
-            };
-            Ok(Taken::Job(id, Some(accepted)))
-        }
-        Enqueued::Existing(first) => Ok(Taken::Job(first, None)),
-        Enqueued::Cached(cached) => Ok(Taken::Cached(cached)),
-        Enqueued::Conflict(_) => {
-            let detail = "The key belongs to a job with another payload; use a new key";
-            Err(Problem::new(Kind::IdempotencyConflict, detail))
-        }
-        Enqueued::QueueFull => {
-            let detail = format!("Lane `{lane}` is full and holds no job of lower priority to evict");
-            Err(Problem::new(Kind::QueueFull, detail).with("lane", lane.as_str()).retry_after(1))
-        }
-        Enqueued::NotInTime { eta, late } => {
-            let quoted = iso(eta).unwrap_or_default();
-            let detail = format!(
-                "At the current pace the job would start at {quoted}, after it expires; send it later, or with a longer `ttl`"
-            );
-            let problem =
-                Problem::new(Kind::NotInTime, detail).with("lane", lane.as_str()).with("eta", quoted);
-            Err(problem.retry_after(late.as_millis().div_ceil(1_000).max(1)))
-        }
-        Enqueued::UnknownLane => Err(Problem::new(Kind::NotFound, format!("There is no lane `{lane}`"))),
-        Enqueued::Invalid(error) => Err(Problem::invalid(&[Fault::new(error.field, error.problem)])),
-    }
-}
-
-/// Until when the store may take to confirm what is enqueued now.
-pub(super) fn stored_by(rules: &CurrentRules) -> Instant {
-    Instant::now() + rules.get().config.server.max_wait
-}
-
-/// Enqueues one job. For a caller that waits, also returns the job after it ended or the time is over.
-pub(super) async fn enqueue(
-    intake: &Intake,
-    job: NewJob,
-    wait: Option<Duration>,
-    span: Option<Box<OpenSpan>>,
-) -> Result<(Taken, Option<JobView>), Problem> {
-    let job = NewJob { caller_waits: wait.filter(|_| answers_matter(intake, &job)).map(Into::into), ..job };
-    let (id, lane) = (job.id, job.lane.clone());
-    let put = intake.decider.enqueue(vec![job], stored_by(&intake.rules));
-    let told = |answer: Result<EnqueueAnswer, StoreError>| {
-        let failed = answer.as_ref().err().map(ToString::to_string);
-        let answer = answer.map_err(|error| unconfirmed(&error).with("jobId", id.to_string()));
-        let taken = answer.and_then(|mut answer| taken(&lane, id, answer.jobs.pop()));
-        // The span ends here, not when the job does.
-        if let Some(mut span) = span {
-            let job = match &taken {
-                Ok(Taken::Job(job, _)) => Some(*job),
-                // It may be stored.
-                Err(_) if failed.is_some() => Some(id),
-                Ok(Taken::Cached(_)) | Err(_) => None,
-            };
-            span.of_intake(&lane, job);
-            failed.iter().for_each(|error| span.fail(error));
-        }
-        taken
-    };
-    let Some(wait) = wait else { return Ok((told(put.await)?, None)) };
-    let mut waiting =
-        std::pin::pin!(ended(intake, Wait { allow_unknown: true, ..Wait::for_end(id, wait.into()) }));
-    // Start waiting first: a job may end, and be forgotten, before its acceptance is known.
-    let (early, answer) = begin_then(&mut waiting, put).await;
-    let taken = told(answer)?;
-    let job = match (&taken, early) {
-        (Taken::Cached(_), _) => None,
-        (Taken::Job(known, _), _) if *known != id => {
-            ended(intake, Wait::for_end(*known, wait.into())).await?
-        }
-        (Taken::Job(..), Some(job)) => job?,
-        (Taken::Job(..), None) => waiting.await?,
-    };
-    Ok((taken, job))
-}
-
-/// Whether the job's lane distinguishes jobs whose caller waits for the answer.
-fn answers_matter(intake: &Intake, job: &NewJob) -> bool {
-    let rules = intake.rules.get();
-    let lane = rules.config.spec.lane(&job.lane);
-    lane.and_then(|lane| lane.dead_letters.as_ref()).is_some_and(|rule| !rule.answers())
-}
-
-/// 202 with the location of a job that waits; 200 for a known job that has ended.
-pub(super) async fn accepted(
-    store: &AnyStore,
-    id: JobId,
-    accepted: Option<Accepted>,
-) -> Result<Response, Problem> {
-    let (status, accepted) = match accepted {
-        Some(accepted) => (StatusCode::ACCEPTED, accepted),
-        None => known(store, id).await?,
-    };
-    let location = HeaderValue::try_from(format!("/v1/jobs/{id}"));
-    let job_id = header("eclusa-job-id", &accepted.job_id);
-    let mut response = (status, axum::Json(accepted)).into_response();
-    response.headers_mut().extend(location.ok().map(|location| (LOCATION, location)));
-    response.headers_mut().extend(job_id);
-    Ok(response)
-}
-
-/// The response for a job that was enqueued before.
-pub(super) async fn known(store: &AnyStore, id: JobId) -> Result<(StatusCode, Accepted), Problem> {
-    let job = store.job(id).await.map_err(|error| unavailable(&error))?;
-    let Some(job) = job else {
-        let detail = format!("The key belongs to job {id}, which has ended and is no longer kept");
-        return Err(Problem::new(Kind::Conflict, detail).with("jobId", id.to_string()));
-    };
-    let status = if job.status.is_final() { StatusCode::OK } else { StatusCode::ACCEPTED };
-    let accepted = Accepted {
-        job_id: id.to_string(),
-        status: job.status.as_str().into(),
-        lane: job.lane.to_string(),
-        position: None,
-        eta: None,
-        expires_at: iso(job.expires_at),
-    };
-    Ok((status, accepted))
-}
-
-/// A header whose value is printable.
-pub(super) fn header(name: &'static str, value: &str) -> Option<(HeaderName, HeaderValue)> {
-    Some((HeaderName::from_static(name), HeaderValue::try_from(value).ok()?))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_failed_write_says_whether_it_may_have_been_stored() {
-        let stopped = StoreError::Stopped { cause: "no space".into() };
-        let said = |problem: Problem| problem.into_json()["detail"].as_str().unwrap_or_default().to_owned();
-        let (read, enqueued) = (said(unavailable(&stopped)), said(unconfirmed(&stopped)));
-        let away = said(unconfirmed(&StoreError::Unavailable { cause: "Redis is unreachable".into() }));
-        let silent = said(unconfirmed(&StoreError::Unconfirmed { cause: "Redis is unreachable".into() }));
-        assert!(away.starts_with("Nothing was accepted: "), "{away}");
-        assert!(
-            silent.contains("It may have been stored; send it again with the same `Idempotency-Key`"),
-            "{silent}"
-        );
-        assert!(enqueued.starts_with("Not confirmed: the store has stopped: no space"), "{enqueued}");
-        assert!(read.starts_with("The store could not be read: the store has stopped: no space"), "{read}");
-    }
 }

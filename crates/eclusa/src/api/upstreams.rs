@@ -13,7 +13,7 @@ use super::extract::{NoQuery, Path};
 use super::model::{self, Breaker, Upstream, breaker};
 use super::problem::{Kind, Problem};
 use super::state::Api;
-use super::submit::unavailable;
+use super::store_problem::unavailable;
 use crate::decide::Decider;
 use crate::rules::CurrentRules;
 use crate::store::AnyStore;

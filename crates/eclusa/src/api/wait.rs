@@ -5,9 +5,12 @@ use std::time::Duration;
 use axum::response::Response;
 use eclusa_core::{DropReason, JobId, JobView, Status, Store, Wait};
 
+use super::enqueue::accepted;
+use super::headers::header;
 use super::model::{Accepted, iso};
 use super::problem::{Kind, Problem};
-use super::submit::{Intake, accepted, header, unavailable};
+use super::store_problem::unavailable;
+use super::submit::Intake;
 use crate::store::AnyStore;
 
 /// Starts `waiting`, then does `work`. Returns the result of the wait, if it is over by then, and of the work.

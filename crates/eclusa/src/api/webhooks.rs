@@ -14,7 +14,7 @@ use super::extract::{Body, Path, Query};
 use super::find::no_such_job;
 use super::problem::{Kind, Problem};
 use super::state::Api;
-use super::submit::unavailable;
+use super::store_problem::unavailable;
 use crate::awaited::{JobProgress, completion, progress};
 use crate::config::{Async, Webhook};
 use crate::decide::Decider;

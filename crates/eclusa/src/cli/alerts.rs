@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::Exit;
 use super::client::Client;
 use super::output::{Format, or_dash, section, table, typed_all};
-use crate::api::model::Alert;
+use crate::model::Alert;
 
 /// Prints firing and recently resolved alerts.
 pub(super) fn run(client: &Client, format: Format) -> Result<(), Exit> {

@@ -8,7 +8,7 @@ use super::Exit;
 use super::client::{Client, path};
 use super::output::{Format, or_dash, table, typed_all};
 use super::watch::{self, Listing, WatchArgs};
-use crate::api::model::Breaker;
+use crate::model::Breaker;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum BreakersCommand {

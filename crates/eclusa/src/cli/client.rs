@@ -9,6 +9,7 @@ use http::header::{AUTHORIZATION, CONTENT_TYPE, RETRY_AFTER};
 use http::uri::{Authority, Scheme};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri};
 use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::{Frame, Incoming};
 use hyper_util::client::legacy;
 use hyper_util::rt::TokioExecutor;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
@@ -27,6 +28,8 @@ const CONNECT: Duration = Duration::from_secs(5);
 const ANSWER: Duration = Duration::from_secs(30);
 /// The header that asks the server to wait for a result.
 const PREFER: HeaderName = HeaderName::from_static("prefer");
+/// The header that says which event a client received last.
+const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 /// The largest response; a page of jobs is far smaller.
 const MAX_ANSWER: usize = 256 << 20;
 /// Escapes everything but these, which keeps job ids readable.
@@ -49,6 +52,31 @@ pub(super) struct Client {
     url: BaseUrl,
     key: Option<HeaderValue>,
     runtime: &'static Runtime,
+}
+
+/// A response that is read piece by piece.
+pub(super) struct LongAnswer<'a> {
+    client: &'a Client,
+    head: http::response::Parts,
+    body: Incoming,
+}
+
+impl LongAnswer<'_> {
+    /// The next piece; `None` at the end. A server that sends nothing for a while counts as unreachable. Safe to drop while it
+    /// waits.
+    pub(super) async fn next(&mut self) -> Result<Option<Bytes>, Exit> {
+        loop {
+            let frame = timeout(ANSWER, self.body.frame()).await.map_err(|_| self.client.late())?;
+            let broken =
+                |error| self.client.unreachable(&format!("the answer broke off: {}", root_cause(&error)));
+            match frame.transpose().map_err(broken)?.map(Frame::into_data) {
+                None => return Ok(None),
+                Some(Ok(piece)) => return Ok(Some(piece)),
+                // Trailers.
+                Some(Err(_)) => {}
+            }
+        }
+    }
 }
 
 /// The runtime of a command. It is never dropped: that could block on an abandoned name lookup.
@@ -146,6 +174,11 @@ impl Client {
         self.runtime.block_on(work)
     }
 
+    /// `POST` without a body, while other futures run.
+    pub(super) async fn order(&self, path: &str) -> Result<Value, Exit> {
+        self.exchange(self.request(&Method::POST, path, None)?, ANSWER).await
+    }
+
     /// `DELETE`.
     pub(super) fn delete(&self, path: &str) -> Result<Value, Exit> {
         self.args(&Method::DELETE, path, None, ANSWER)
@@ -157,25 +190,43 @@ impl Client {
         path: &str,
         mut take: impl FnMut(&[u8]) -> Result<(), Exit>,
     ) -> Result<(), Exit> {
-        let request = self.request(&Method::GET, path, None)?;
-        let late = || self.unreachable(&format!("no data for {ANSWER:?}"));
-        let broken = |error: hyper::Error| self.unreachable(&format!("the answer broke off: {error}"));
         self.runtime.block_on(async {
-            let answer = timeout(ANSWER, self.http.request(request)).await.map_err(|_| late())?;
-            let (head, mut body) =
-                answer.map_err(|error| self.unreachable(&root_cause(&error)))?.into_parts();
-            if !head.status.is_success() {
-                let body = Limited::new(body, MAX_ANSWER).collect().await;
-                let body = body.map(http_body_util::Collected::to_bytes).unwrap_or_default();
-                return Err(self.refused(head.status, &head.headers, &body));
-            }
-            while let Some(frame) = timeout(ANSWER, body.frame()).await.map_err(|_| late())? {
-                if let Ok(piece) = frame.map_err(broken)?.into_data() {
-                    take(&piece)?;
-                }
+            let mut answer = self.open(self.request(&Method::GET, path, None)?).await?;
+            while let Some(piece) = answer.next().await? {
+                take(&piece)?;
             }
             Ok(())
         })
+    }
+
+    /// `GET` of server-sent events, from where `cursor` says.
+    pub(super) async fn events(&self, path: &str, cursor: Option<&str>) -> Result<LongAnswer<'_>, Exit> {
+        let mut request = self.request(&Method::GET, path, None)?;
+        let cursor = cursor.and_then(|cursor| HeaderValue::try_from(cursor).ok());
+        let headers = cursor.map(|cursor| (LAST_EVENT_ID, cursor));
+        request.headers_mut().extend(headers);
+        let answer = self.open(request).await?;
+        let is_events = |kind: &HeaderValue| kind.as_bytes().starts_with(b"text/event-stream");
+        if !answer.head.headers.get(CONTENT_TYPE).is_some_and(is_events) {
+            return Err(self.not_eclusa(answer.head.status));
+        }
+        Ok(answer)
+    }
+
+    /// Sends a request for a long response and reads its head.
+    async fn open(&self, request: Request<Full<Bytes>>) -> Result<LongAnswer<'_>, Exit> {
+        let answer = timeout(ANSWER, self.http.request(request)).await.map_err(|_| self.late())?;
+        let (head, body) = answer.map_err(|error| self.unreachable(&root_cause(&error)))?.into_parts();
+        if !head.status.is_success() {
+            let body = timeout(ANSWER, Limited::new(body, MAX_ANSWER).collect()).await;
+            let body = body.ok().and_then(Result::ok).map(http_body_util::Collected::to_bytes);
+            return Err(self.refused(head.status, &head.headers, &body.unwrap_or_default()));
+        }
+        Ok(LongAnswer { client: self, head, body })
+    }
+
+    fn late(&self) -> Exit {
+        self.unreachable(&format!("no data for {ANSWER:?}"))
     }
 
     /// Sleeps.
@@ -228,7 +279,8 @@ impl Client {
         request.body(Full::new(body)).map_err(|error| Exit::Error(format!("cannot ask for {path}: {error}")))
     }
 
-    fn base(&self) -> String {
+    /// The server's URL.
+    pub(super) fn base(&self) -> String {
         let BaseUrl { scheme, authority, prefix } = &self.url;
         format!("{scheme}://{authority}{prefix}")
     }

@@ -1,17 +1,19 @@
 //! `eclusa dlq`: dead letters, the jobs that failed permanently.
 
+use clap::Subcommand;
 use clap::builder::{NonEmptyStringValueParser, PossibleValuesParser};
-use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
 use super::Exit;
 use super::client::{Client, path, with_query};
+use super::letter_filter::LetterFilter;
 use super::output::{Format, fields, or_dash, readable, section, table, typed, typed_all, write_bytes};
-use super::pages::{Pages, SHOWN, limit};
+use super::pages::{SHOWN, limit};
 use super::purge::{self, PurgeArgs};
 use super::replay::{self, ReplayArgs};
+use super::replay_all;
 use super::watch::{self, Listing, WatchArgs};
-use crate::api::model::DeadLetter;
+use crate::model::DeadLetter;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum DlqCommand {
@@ -20,7 +22,7 @@ pub(super) enum DlqCommand {
         #[command(flatten)]
         filter: LetterFilter,
         /// The most dead letters to show
-        #[arg(long, value_name = "N", default_value_t = SHOWN, value_parser = limit())]
+        #[arg(long, value_name = "N", default_value_t = SHOWN, value_parser = limit)]
         limit: usize,
         #[command(flatten)]
         watch: WatchArgs,
@@ -46,63 +48,11 @@ pub(super) enum DlqCommand {
         #[arg(long, default_value = "code", value_parser = PossibleValuesParser::new(["code", "tenant", "lane"]))]
         by: String,
         /// The number of groups to show; the rest are added up
-        #[arg(long, value_name = "N", value_parser = limit())]
+        #[arg(long, value_name = "N", value_parser = limit)]
         limit: Option<usize>,
         #[command(flatten)]
         filter: LetterFilter,
     },
-}
-
-#[derive(Debug, Clone, Args)]
-pub(super) struct LetterFilter {
-    /// Only of this lane
-    #[arg(long)]
-    lane: Option<String>,
-    /// Only of this tenant
-    #[arg(long)]
-    tenant: Option<String>,
-    /// Only with this code of the last failure, or of this class (5xx); `none` for dead letters without a code
-    #[arg(long)]
-    code: Option<String>,
-    /// Only jobs given up at or after this time, or within this duration (10m)
-    #[arg(long, value_name = "TIME")]
-    since: Option<String>,
-    /// Only jobs given up at or before this time, or at least this long ago (10m)
-    #[arg(long, value_name = "TIME")]
-    until: Option<String>,
-    /// Only jobs given up longer ago than this (7d)
-    #[arg(long, value_name = "AGE", conflicts_with = "until")]
-    older_than: Option<String>,
-}
-
-impl LetterFilter {
-    /// Up to `limit` dead letters that match.
-    pub(super) fn read(&self, client: &Client, limit: usize) -> Result<Pages, Exit> {
-        Pages::read(client, "/v1/dead-letters", &self.parameters(), "deadLetters", limit)
-    }
-
-    /// The filter as query parameters.
-    pub(super) fn parameters(&self) -> [(&'static str, Option<&str>); 5] {
-        [
-            ("lane", self.lane.as_deref()),
-            ("tenant", self.tenant.as_deref()),
-            ("code", self.code.as_deref()),
-            ("since", self.since.as_deref()),
-            ("until", self.until.as_deref().or(self.older_than.as_deref())),
-        ]
-    }
-
-    /// The filter as JSON.
-    pub(super) fn body(&self) -> Value {
-        let given =
-            self.parameters().into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?.into())));
-        Value::Object(given.collect())
-    }
-
-    /// Whether any filter is set.
-    pub(super) fn narrows(&self) -> bool {
-        self.parameters().iter().any(|(_, value)| value.is_some())
-    }
 }
 
 /// Runs a command on dead letters.
@@ -115,7 +65,8 @@ pub(super) fn run(args: &DlqCommand, client: &Client, format: Format) -> Result<
             watch::show(watch, format, read, text)
         }
         DlqCommand::Get { id } => show(&client.get(&path(&["v1", "dead-letters", id]))?, format),
-        DlqCommand::Replay(replay) => replay::run(replay, client, format),
+        DlqCommand::Replay(args) if args.ids.is_empty() => replay_all::run(args, client, format),
+        DlqCommand::Replay(args) => replay::run(args, client, format),
         DlqCommand::Purge(purge) => purge::run(purge, client, format),
         DlqCommand::Export { filter } => {
             client.stream(&with_query("/v1/dead-letters/export", &filter.parameters()), write_bytes)

@@ -1,13 +1,13 @@
 //! Gates in readable form: `breaker: closed`.
 
 use super::output::{or_dash, table};
-use crate::api::model::{Gate, Pace};
+use crate::model::{Gate, Pace};
 
-/// A gate on one line, with what an adaptive pace has learned.
-pub(super) fn gate(gate: &Gate, pace: Option<&Pace>) -> String {
+/// A gate on one line, with the state of the upstream's breaker, if known, and what an adaptive pace has learned.
+pub(super) fn gate(gate: &Gate, breaker: Option<&str>, pace: Option<&Pace>) -> String {
     let learned = pace.filter(|pace| pace.adaptive && gate.reason == "pace").map(learned).unwrap_or_default();
     let until = gate.until.as_ref().map(|until| format!(" until {until}")).unwrap_or_default();
-    let (name, state) = words(gate);
+    let (name, state) = words(gate, breaker);
     format!("{name}: {state}{learned}{until}")
 }
 
@@ -20,19 +20,24 @@ fn learned(pace: &Pace) -> String {
 /// Gates as a table, with their upstreams.
 pub(super) fn gates(gates: &[Gate]) -> String {
     let row = |gate: &Gate| {
-        let (name, state) = words(gate);
+        let (name, state) = words(gate, None);
         vec![or_dash(gate.upstream.as_deref()), name, state, or_dash(gate.until.as_deref())]
     };
     table(&["UPSTREAM", "GATE", "STATE", "UNTIL"], gates.iter().map(row).collect())
 }
 
+/// The state of a gate.
+pub(super) fn state(gate: &Gate, breaker: Option<&str>) -> String {
+    words(gate, breaker).1
+}
+
 /// The name of a gate and its state.
-fn words(gate: &Gate) -> (String, String) {
+fn words(gate: &Gate, breaker: Option<&str>) -> (String, String) {
     let Gate { level, limit, open, .. } = gate;
     let of = limit.map_or_else(|| level.to_string(), |limit| format!("{level}/{limit}"));
     let full = if *open { "" } else { ", full" };
     let (name, state) = match gate.reason.as_str() {
-        "circuit_open" => ("breaker", breaker(gate)),
+        "circuit_open" => ("breaker", breaker_words(gate, breaker)),
         "cooldown" if !open => ("cooldown", format!("pausing after {}", errors(*level))),
         "cooldown" if *level > 0 => ("cooldown", format!("none, {}", errors(*level))),
         "cooldown" => ("cooldown", "none".to_owned()),
@@ -46,8 +51,12 @@ fn words(gate: &Gate) -> (String, String) {
     (name.to_owned(), state)
 }
 
-/// The state of a breaker; a closed one lets calls through.
-fn breaker(gate: &Gate) -> String {
+/// The state of a breaker; a closed one lets calls through. Without `known`, it is derived from the gate, which looks the same
+/// while a breaker is open and while a probe is running.
+fn breaker_words(gate: &Gate, known: Option<&str>) -> String {
+    if known == Some("half_open") {
+        return if gate.open { "half-open" } else { "half-open, a probe is running" }.to_owned();
+    }
     match (gate.open, &gate.until, gate.level, gate.limit) {
         (true, _, 0, _) => "closed".to_owned(),
         (true, _, failures, Some(limit)) if failures >= limit => "half-open".to_owned(),
@@ -99,7 +108,20 @@ mod tests {
             (view("pace", true, None, 250, None), "pace: one call every 250 ms"),
             (view("upstream_retry_after", false, until, 0, None), "Retry-After: closed until 12:00"),
         ] {
-            assert_eq!(super::gate(&gate, None), expected);
+            assert_eq!(super::gate(&gate, None, None), expected);
         }
+    }
+
+    #[test]
+    fn a_probe_that_runs_is_not_an_open_breaker() {
+        let probing = view("circuit_open", false, Some("12:00"), 5, Some(5));
+        let until = "until 12:00";
+        assert_eq!(
+            gate(&probing, Some("half_open"), None),
+            format!("breaker: half-open, a probe is running {until}")
+        );
+        assert_eq!(gate(&probing, Some("open"), None), format!("breaker: open {until}"));
+        let waiting = view("circuit_open", true, None, 5, Some(5));
+        assert_eq!(gate(&waiting, Some("half_open"), None), "breaker: half-open");
     }
 }

@@ -13,7 +13,7 @@ use super::client::{Client, path, with_query};
 use super::output::{Format, count, fields, or_dash, readable, section, table, typed, typed_all};
 use super::pages::{Pages, SHOWN, limit};
 use super::watch::{self, Listing, WatchArgs};
-use crate::api::model::{Job, JobResult, LastFailure, TimelineEntry};
+use crate::model::{Job, JobResult, LastFailure, TimelineEntry};
 
 /// How long the server is asked to wait per request; it may respond earlier.
 pub(super) const STEP: Duration = Duration::from_secs(20);
@@ -31,7 +31,7 @@ pub(super) enum JobsCommand {
         #[command(flatten)]
         filter: JobFilter,
         /// The most jobs to show
-        #[arg(long, value_name = "N", default_value_t = SHOWN, value_parser = limit())]
+        #[arg(long, value_name = "N", default_value_t = SHOWN, value_parser = limit)]
         limit: usize,
         #[command(flatten)]
         watch: WatchArgs,
@@ -165,6 +165,15 @@ pub(super) async fn wait(
             return Ok(job);
         }
         tokio::time::sleep(PAUSE.min(left)).await;
+    }
+}
+
+/// The state of a job, to follow its name in a sentence.
+pub(super) fn state(status: &str) -> String {
+    match status {
+        "completed" | "failed" => format!("has {status}"),
+        "dropped" | "cancelled" => format!("was {status}"),
+        waiting => format!("is {waiting}"),
     }
 }
 

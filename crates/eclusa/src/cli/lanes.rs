@@ -11,7 +11,7 @@ use super::client::{Client, path};
 use super::output::{Format, short, table, typed_all};
 use super::pages::{Pages, SHOWN, limit};
 use super::watch::{self, Listing, WatchArgs};
-use crate::api::model::{Lane, TenantFairnessMetrics};
+use crate::model::{Lane, TenantFairnessMetrics};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum LanesCommand {
@@ -23,7 +23,7 @@ pub(super) enum LanesCommand {
         #[arg(value_parser = NonEmptyStringValueParser::new())]
         lane: String,
         /// The most tenants to show; those with the most waiting jobs come first
-        #[arg(long, default_value_t = SHOWN, value_parser = limit())]
+        #[arg(long, default_value_t = SHOWN, value_parser = limit)]
         limit: usize,
     },
     /// Stop starting jobs of a lane; new jobs are still accepted

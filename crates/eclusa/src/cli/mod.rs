@@ -11,11 +11,13 @@ mod demo;
 mod dlq;
 mod doctor;
 mod env_file;
+mod events;
 mod exit;
 mod gates;
 mod init;
 mod jobs;
 mod lanes;
+mod letter_filter;
 mod output;
 mod pages;
 mod policies;
@@ -27,7 +29,10 @@ mod replay_all;
 mod schema;
 mod send;
 mod serve;
+mod span;
 mod status;
+mod tail;
+mod top;
 mod upstreams;
 mod watch;
 mod why;
@@ -147,6 +152,10 @@ enum Command {
     Alerts,
     /// Print the state of the system in a sentence, and what needs attention
     Status,
+    /// Show lanes, upstreams and the latest events, live on the whole terminal
+    Top,
+    /// Print events of jobs, gates and alerts as they happen
+    Tail(tail::TailArgs),
     /// List, replay, export and purge dead letters
     #[command(subcommand)]
     Dlq(dlq::DlqCommand),
@@ -181,6 +190,8 @@ fn run(arguments: Arguments) -> Result<(), Exit> {
         Command::Policies(args) => policies::run(&args, &connect()?, output),
         Command::Alerts => alerts::run(&connect()?, output),
         Command::Status => status::run(&connect()?, output),
+        Command::Top => top::run(&connect()?, output),
+        Command::Tail(args) => tail::run(&args, &connect()?, output),
         Command::Dlq(args) => dlq::run(&args, &connect()?, output),
     }
 }

@@ -83,13 +83,14 @@ const COLOURS: [(&str, u8); 9] = [
     ("full", 33),
 ];
 
-/// Colours a list, if it is shown on a terminal and `NO_COLOR` is not set.
+/// Whether standard output is a terminal and `NO_COLOR` is not set.
+pub(super) fn has_colours() -> bool {
+    io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none()
+}
+
+/// Colours a list, if colours are wanted.
 pub(super) fn painted(text: &str) -> String {
-    if io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none() {
-        paint(&harmless(text))
-    } else {
-        text.to_owned()
-    }
+    if has_colours() { paint(&harmless(text)) } else { text.to_owned() }
 }
 
 /// Colours a list. The first line is the heading; words are separated by spaces and may end with a comma or semicolon.
@@ -160,7 +161,7 @@ fn is_number(cell: &str) -> bool {
 }
 
 /// Replaces line breaks and other control characters in a cell.
-fn one_line(cell: &str) -> String {
+pub(super) fn one_line(cell: &str) -> String {
     cell.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 

@@ -1,6 +1,5 @@
 //! Lists that the server returns page by page.
 
-use clap::builder::RangedU64ValueParser;
 use serde_json::{Value, json};
 
 use super::Exit;
@@ -11,8 +10,8 @@ use super::exit::note;
 pub(super) const SHOWN: usize = 100;
 
 /// Parses `--limit`, at least 1.
-pub(super) fn limit() -> RangedU64ValueParser<usize> {
-    RangedU64ValueParser::new().range(1..)
+pub(super) fn limit(text: &str) -> Result<usize, String> {
+    text.parse().ok().filter(|limit| *limit > 0).ok_or_else(|| "write a whole number, 1 or more".into())
 }
 
 /// A list, and whether the server may have more of it.

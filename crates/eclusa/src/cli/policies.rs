@@ -19,7 +19,7 @@ pub(super) enum PoliciesCommand {
         #[arg(long)]
         scope: Option<String>,
         /// The most balances to show
-        #[arg(long, default_value_t = SHOWN, value_parser = limit())]
+        #[arg(long, default_value_t = SHOWN, value_parser = limit)]
         limit: usize,
         #[command(flatten)]
         watch: WatchArgs,

@@ -9,7 +9,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
 use super::{Exit, client};
-use crate::config::{BaseUrl, Config, Upstream, UpstreamKind};
+use crate::config::{BaseUrl, Config, UpstreamConfig, UpstreamKind};
 use crate::execute::http::tls::client_config;
 
 /// The result of connecting to an upstream, or why it failed.
@@ -35,7 +35,7 @@ pub(super) fn upstreams(config: &Config) -> Result<Vec<Probed>, Exit> {
     }))
 }
 
-async fn connect(upstream: &Upstream) -> Probed {
+async fn connect(upstream: &UpstreamConfig) -> Probed {
     let (host, port, tls) = match &upstream.kind {
         UpstreamKind::Http(rules) => http_target(&rules.url),
         UpstreamKind::Ses(rules) => http_target(&rules.url),
@@ -59,7 +59,7 @@ fn http_target(url: &BaseUrl) -> (&str, u16, bool) {
 }
 
 /// The upstream's address, without the path, which may contain a token.
-pub(super) fn address(upstream: &Upstream) -> String {
+pub(super) fn address(upstream: &UpstreamConfig) -> String {
     match &upstream.kind {
         UpstreamKind::Http(rules) => without_path(&rules.url),
         UpstreamKind::Ses(rules) => without_path(&rules.url),

@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::Exit;
 use super::client::{Client, path, with_query};
 use super::exit::note;
+use super::jobs::state;
 
 /// The polling interval until the server knows the job.
 const SOON: Duration = Duration::from_millis(30);
@@ -16,7 +17,7 @@ const SOON: Duration = Duration::from_millis(30);
 const RENEWED: Duration = Duration::from_secs(1);
 
 /// The progress display of one job.
-pub(super) struct Progress<'a> {
+pub(super) struct JobProgress<'a> {
     client: &'a Client,
     lane: &'a str,
     /// The caller's id of the job, until the server has returned its own.
@@ -28,7 +29,7 @@ pub(super) struct Progress<'a> {
     open: bool,
 }
 
-impl<'a> Progress<'a> {
+impl<'a> JobProgress<'a> {
     /// For the job of `lane` with the caller's id `known_as`.
     pub(super) fn of(client: &'a Client, lane: &'a str, known_as: &'a str) -> Self {
         Self { client, lane, known_as, id: None, terminal: stderr().is_terminal(), open: false }
@@ -63,7 +64,7 @@ impl<'a> Progress<'a> {
     pub(super) fn found(&mut self, job: &Value) {
         let text = |name: &str| job.get(name).and_then(Value::as_str);
         if let (None, Some(id)) = (&self.id, text("jobId")) {
-            note(&format!("Job {id} is {} in {}", text("status").unwrap_or("accepted"), self.lane));
+            note(&format!("Job {id} {} in {}", state(text("status").unwrap_or("accepted")), self.lane));
             self.id = Some(id.to_owned());
         }
     }
@@ -107,7 +108,7 @@ impl<'a> Progress<'a> {
 }
 
 /// Completes on Ctrl-C.
-async fn interrupted() {
+pub(super) async fn interrupted() {
     if tokio::signal::ctrl_c().await.is_err() {
         std::future::pending::<()>().await;
     }

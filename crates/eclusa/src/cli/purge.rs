@@ -8,8 +8,8 @@ use serde_json::json;
 use super::Exit;
 use super::client::{Client, path, with_query};
 use super::confirm::confirm;
-use super::dlq::LetterFilter;
 use super::exit::note;
+use super::letter_filter::LetterFilter;
 use super::output::{Format, count, fields, typed};
 use crate::api::PurgedLetters;
 

@@ -7,18 +7,17 @@ use serde_json::{Map, Value, json};
 
 use super::Exit;
 use super::client::{Client, path};
-use super::dlq::LetterFilter;
 use super::exit::note;
+use super::letter_filter::LetterFilter;
 use super::output::{Format, count, table, typed};
-use super::replay_all;
-use crate::api::model::Accepted;
+use crate::model::Accepted;
 
 #[derive(Debug, Args)]
 #[command(group(clap::ArgGroup::new("which").required(true).args(["ids", "all", "resume", "stop"])))]
 pub(super) struct ReplayArgs {
     /// The ids of failed jobs
     #[arg(value_name = "ID", value_parser = NonEmptyStringValueParser::new())]
-    ids: Vec<String>,
+    pub(super) ids: Vec<String>,
     /// All dead letters, or all that match the filter; the server continues even if this command is interrupted
     #[arg(long)]
     pub(super) all: bool,
@@ -58,9 +57,6 @@ struct Outcome {
 
 /// Replays the given dead letters.
 pub(super) fn run(args: &ReplayArgs, client: &Client, format: Format) -> Result<(), Exit> {
-    if args.ids.is_empty() {
-        return replay_all::run(args, client, format);
-    }
     if args.filter.narrows() {
         return Err(Exit::Usage("both ids and a filter\nhelp: use the filter with --all".into()));
     }

@@ -15,14 +15,14 @@ use tokio::time::Instant;
 use super::Exit;
 use super::client::{Client, escaped, path};
 use super::exit::note;
-use super::jobs::{STEP, completed, seconds, wait};
+use super::jobs::{STEP, completed, seconds, state, wait};
 use super::output::{Format, count, readable, typed, write_text};
-use super::progress::Progress;
+use super::progress::JobProgress;
 use crate::SystemClock;
-use crate::api::model::{Accepted, Job, JobResult};
-use crate::api::{HttpRequest, JobRequest};
 use crate::config::parse_duration;
 use crate::ids::Ids;
+use crate::model::{Accepted, Job, JobResult};
+use crate::model::{HttpRequest, JobRequest};
 
 /// More than any server accepts (`server.max_body`).
 const MAX_BODY: u64 = 16 << 20;
@@ -99,7 +99,7 @@ pub(super) fn run(args: &SendArgs, client: &Client, format: Format) -> Result<()
         let known_as =
             job.id.get_or_insert_with(|| Ids::new(Arc::new(SystemClock)).job().to_string()).clone();
         let timeout = Duration::from_secs(seconds);
-        let mut progress = Progress::of(client, &args.lane, &known_as);
+        let mut progress = JobProgress::of(client, &args.lane, &known_as);
         let value = client.run(send_and_wait(client, (&lane, &as_json(&job)?), timeout, &mut progress));
         progress.close();
         let value = value?;
@@ -137,7 +137,7 @@ async fn send_and_wait(
     client: &Client,
     (lane, job): (&str, &Value),
     timeout: Duration,
-    progress: &mut Progress<'_>,
+    progress: &mut JobProgress<'_>,
 ) -> Result<Value, Exit> {
     let began = Instant::now();
     let taken = progress.until(client.post_patiently(lane, job, timeout.min(STEP))).await?;
@@ -174,8 +174,8 @@ fn summary(accepted: &Accepted) -> String {
     let position = accepted.position.filter(|position| *position > 0);
     let position = position.map(|position| format!(", {position} before it"));
     let eta = accepted.eta.as_ref().map(|eta| format!(", should start at {eta}"));
-    let Accepted { lane, status, .. } = accepted;
-    format!("Job is {status} in {lane}{}{}", position.unwrap_or_default(), eta.unwrap_or_default())
+    let (lane, state) = (&accepted.lane, state(&accepted.status));
+    format!("Job {state} in {lane}{}{}", position.unwrap_or_default(), eta.unwrap_or_default())
 }
 
 /// The job to enqueue.

@@ -3,7 +3,7 @@
 use super::Exit;
 use super::client::Client;
 use super::output::{Format, or_dash, section, table, typed};
-use crate::api::model::{Need, ServiceStatus};
+use crate::model::{Need, ServiceStatus};
 
 /// Prints the state of everything in a sentence, and what needs attention.
 pub(super) fn run(client: &Client, format: Format) -> Result<(), Exit> {

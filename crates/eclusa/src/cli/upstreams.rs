@@ -11,7 +11,7 @@ use super::client::{Client, escaped};
 use super::gates::gate;
 use super::output::{Format, or_dash, table, typed_all};
 use super::watch::{self, Listing, WatchArgs};
-use crate::api::model::{CodeOutcome, Gate, Pace, Upstream, UpstreamCodes};
+use crate::model::{CodeOutcome, Upstream, UpstreamCodes};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum UpstreamsCommand {
@@ -35,20 +35,22 @@ pub(super) fn run(args: &UpstreamsCommand, client: &Client, format: Format) -> R
 }
 
 fn text(upstreams: &[Value]) -> Result<String, Exit> {
-    let row = |name: String, in_flight: u32, last_minute: u64, gates: &[Gate], pace: Option<&Pace>| {
-        let gates = gates.iter().map(|one| gate(one, pace)).collect::<Vec<_>>().join("; ");
+    let row = |name: String, in_flight: u32, last_minute: u64, gates: Vec<String>| {
+        let gates = gates.join("; ");
         vec![name, in_flight.to_string(), last_minute.to_string(), gates]
     };
     let rows = typed_all(upstreams)?.into_iter().flat_map(|upstream: Upstream| {
-        let Upstream { name, in_flight, requests_last_minute, gates, pace, keys, .. } = upstream;
+        let Upstream { name, in_flight, requests_last_minute, gates, breaker, pace, keys, .. } = upstream;
+        let gates = gates.iter().map(|one| gate(one, breaker.as_deref(), pace.as_ref())).collect();
         let keys: Vec<_> = keys
             .into_iter()
             .map(|key| {
                 let name = format!("{name}/{}", key.name);
-                row(name, key.in_flight, key.requests_last_minute, &key.gates, None)
+                let gates = key.gates.iter().map(|one| gate(one, None, None)).collect();
+                row(name, key.in_flight, key.requests_last_minute, gates)
             })
             .collect();
-        [row(name, in_flight, requests_last_minute, &gates, pace.as_ref())].into_iter().chain(keys)
+        [row(name, in_flight, requests_last_minute, gates)].into_iter().chain(keys)
     });
     Ok(table(&["UPSTREAM", "IN FLIGHT", "LAST MINUTE", "GATES"], rows.collect()))
 }

@@ -4,7 +4,7 @@ use super::Exit;
 use super::client::{Client, path};
 use super::gates::gates;
 use super::output::{Format, fields, section, typed};
-use crate::api::model::WhyAnswer;
+use crate::model::WhyAnswer;
 
 /// Prints what a job is waiting for.
 pub(super) fn run(id: &str, client: &Client, format: Format) -> Result<(), Exit> {

@@ -236,9 +236,11 @@ fn read(t: &mut Table<'_>, usable: AllowedPlaceholders) -> Option<Async> {
          lane's `retry` decides (`fail`; a job that timed out then ends).",
     );
     let webhook = t.table("webhook", "How its webhooks are verified and read.", webhook).flatten();
-    let told = webhook.as_ref().and_then(|webhook: &Webhook| webhook.states.clone());
+    let webhook_states = webhook.as_ref().and_then(|webhook: &Webhook| webhook.states.clone());
     let poll = t
-        .table("poll", "Polls for results, in addition to or instead of webhooks.", |t| poll(t, usable, told))
+        .table("poll", "Polls for results, in addition to or instead of webhooks.", |t| {
+            poll(t, usable, webhook_states)
+        })
         .flatten();
     let cancel =
         t.table("cancel", "The request that cancels a job there.", |t| request(t, Method::POST, usable));
@@ -253,12 +255,12 @@ fn read(t: &mut Table<'_>, usable: AllowedPlaceholders) -> Option<Async> {
     Some(Async { id, timeout: timeout.0, on_failure, poll, cancel, webhook })
 }
 
-fn poll(t: &mut Table<'_>, usable: AllowedPlaceholders, told: Option<States>) -> Option<Poll> {
+fn poll(t: &mut Table<'_>, usable: AllowedPlaceholders, webhook_states: Option<States>) -> Option<Poll> {
     let after = t.or("after", PositiveSpan(Span::from_secs(30)), "How long after the submit to poll first.");
     let every = t.or("every", PositiveSpan(Span::from_secs(10)), "The interval after that.");
     let request = request(t, Method::GET, usable);
     let own = states(t);
-    let states = own.or_else(|| told.filter(|_| !t.has("status")));
+    let states = own.or_else(|| webhook_states.filter(|_| !t.has("status")));
     if states.is_none() && !t.has("status") {
         let help = "add `status = \"/status\", success = [\"done\"]` here or to `webhook`";
         t.wrong("status", "is missing: the response cannot be interpreted", help);

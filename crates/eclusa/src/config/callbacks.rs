@@ -15,7 +15,7 @@ use http::uri::Scheme;
 use super::accept::Accept;
 use super::read::{FromText, Table, Wrong};
 use super::server::secret;
-use super::types::{Lane, Mode, Secret};
+use super::types::{LaneConfig, Mode, Secret};
 use crate::standard_webhooks;
 
 /// The longest callback URL in bytes; it is stored with every job.
@@ -129,13 +129,13 @@ pub(super) fn signing_secret(t: &mut Table<'_>, doc: &'static str) -> Option<Sec
     Some(secret)
 }
 
-/// The lane that delivers callbacks, and its upstream, which stands for all callback hosts.
-pub(super) fn lane() -> Option<(Name, Lane, LaneSpec, UpstreamSpec)> {
+/// The lane that delivers callbacks, and its upstream, which represents all callback hosts.
+pub(super) fn lane() -> Option<(Name, LaneConfig, LaneSpec, UpstreamSpec)> {
     let name = Name::new(CALLBACKS).ok()?;
     let chain = Chain::new(vec![name.clone()]).ok()?;
     let retry =
         RetryPolicy::new(ATTEMPTS, FIRST_WAIT, LONGEST_WAIT, RetryPolicy::default().jitter_percent()).ok()?;
-    let own = Lane {
+    let own = LaneConfig {
         mode: Mode::Queue,
         chain: vec![name.clone()],
         chains: None,

@@ -9,7 +9,7 @@ use super::read::{At, FromText, Table};
 use super::request::{Placeholder, TextPart, TextTemplate};
 use super::server::secret_text;
 use super::types::Secret;
-use super::upstream_types::UpstreamKey;
+use super::upstream_types::UpstreamKeyConfig;
 use super::upstreams::{cooldown, header_entries};
 
 /// The most keys of an upstream; each call chooses one by comparing all of them.
@@ -67,7 +67,7 @@ pub(super) struct UpstreamHeaders {
     /// Headers that all calls share.
     pub(super) shared: Vec<(HeaderName, HeaderValue)>,
     /// The keys, each with the headers that contain `{key}`.
-    pub(super) keys: Vec<UpstreamKey>,
+    pub(super) keys: Vec<UpstreamKeyConfig>,
     /// Whether a header contains `{key}`, even an invalid one.
     pub(super) hold_key: bool,
 }
@@ -75,12 +75,12 @@ pub(super) struct UpstreamHeaders {
 /// Reads `headers`.
 pub(super) fn headers(t: &mut Table<'_>, doc: &'static str, keys: &[ReadUpstreamKey]) -> UpstreamHeaders {
     let (mut shared, mut hold_key) = (Vec::new(), false);
-    let plain = |key: &ReadUpstreamKey| UpstreamKey {
+    let plain = |key: &ReadUpstreamKey| UpstreamKeyConfig {
         name: key.name.value.clone(),
         secret: key.secret.clone(),
         headers: Vec::new(),
     };
-    let mut with_key: Vec<UpstreamKey> = keys.iter().map(plain).collect();
+    let mut with_key: Vec<UpstreamKeyConfig> = keys.iter().map(plain).collect();
     for (name, At { value: text, place }) in header_entries::<Secret>(t, doc) {
         let wrong = |problem: &str, help: &str| t.context().wrong(&place, problem, help);
         let unsendable = || wrong("cannot be sent in a header", "remove line breaks and control characters");

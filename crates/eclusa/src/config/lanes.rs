@@ -16,7 +16,7 @@ use super::mail::{LaneUse, Uses};
 use super::read::{At, ByPattern, Entries, FromText, Table};
 use super::server::unknown_name;
 use super::texts::Code;
-use super::types::{Admit, Chains, Check, Field, Lane, Mode};
+use super::types::{Admit, Chains, Check, Field, LaneConfig, Mode};
 use super::units::{Percent, PositiveSpan, RateValue, Size};
 
 /// Keys that do not apply to direct lanes, where nothing waits.
@@ -43,7 +43,7 @@ pub(super) fn lane(
     t: &mut Table<'_>,
     upstreams: &[String],
     uses: &Uses,
-) -> Option<(Lane, LaneSpec)> {
+) -> Option<(LaneConfig, LaneSpec)> {
     let mode = mode(t);
     let (own_chain, mut used) = own_chain(t, upstreams);
     let chains = chains(t, upstreams, mode, &mut used);
@@ -74,7 +74,7 @@ pub(super) fn lane(
     if t.has("chain") && own_chain.is_none() {
         return None;
     }
-    let lane = Lane {
+    let lane = LaneConfig {
         mode,
         chain: own_chain.as_ref().map(|chain| chain.names().to_vec()).unwrap_or_default(),
         chains: chains.clone(),

@@ -10,7 +10,7 @@ use super::read::{At, Context, Location, Table};
 use super::server::secret_text;
 use super::texts::Protocol;
 use super::types::{Mode, Secret};
-use super::upstream_types::{SmtpAuth, SmtpRules, SmtpUrl, StartTls, Upstream};
+use super::upstream_types::{SmtpAuth, SmtpRules, SmtpUrl, StartTls, UpstreamConfig};
 
 /// The default of `max_connections`. Many servers allow no more.
 const MAX_CONNECTIONS: NonZeroUsize = NonZeroUsize::new(10).unwrap();
@@ -105,10 +105,10 @@ impl Uses {
     }
 
     /// Notes lanes that mix mail and HTTP, or use mail where that is not possible.
-    pub(super) fn check(&self, ctx: &Context<'_>, upstreams: &BTreeMap<Name, Upstream>) {
+    pub(super) fn check(&self, ctx: &Context<'_>, upstreams: &BTreeMap<Name, UpstreamConfig>) {
         for lane in self.0.borrow().iter() {
             // An upstream that could not be read was noted already.
-            let known = |name: &At<Name>| upstreams.get(&name.value).map(Upstream::is_mail);
+            let known = |name: &At<Name>| upstreams.get(&name.value).map(UpstreamConfig::is_mail);
             let Some(mail) = lane.upstreams.iter().find_map(known) else { continue };
             let other = lane.upstreams.iter().find(|name| known(name).is_some_and(|this| this != mail));
             if let Some(other) = other {

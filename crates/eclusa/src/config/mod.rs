@@ -6,6 +6,7 @@
 mod accept;
 mod alerts;
 mod awaited;
+mod aws_credentials;
 mod cache;
 mod callbacks;
 mod changes;
@@ -26,6 +27,7 @@ mod schedules;
 mod schema;
 mod server;
 mod ses;
+mod targets;
 mod template;
 mod texts;
 mod tls;
@@ -49,6 +51,8 @@ use toml::de::DeTable;
 pub use accept::Accept;
 pub use alerts::{AlertWebhook, Alerts, WebhookUrl};
 pub use awaited::{Async, Encoding, OnFailure, Poll, Signature, Signed, SignedPart, States, Verify, Webhook};
+pub use aws_credentials::AwsCredentials;
+pub(crate) use aws_credentials::credentials_of_profile;
 pub use cache::{CacheKey, KeyScope};
 pub use callbacks::{Callbacks, Host};
 pub(crate) use changes::{Changes, need_restart};
@@ -65,6 +69,7 @@ pub use schema::schema;
 pub use server::FORGET_WITHIN;
 pub(crate) use server::SHORTEST_FORGET_WITHIN;
 pub use ses::{ContainerToken, CredentialSource, MetadataSource, SesRules};
+pub use targets::Targets;
 pub use tls::CertificateError;
 pub use traces::TracesConfig;
 pub use types::*;
@@ -74,8 +79,6 @@ pub use upstream_types::*;
 pub use warnings::Warning;
 
 use read::{Context, KeyDoc, Table};
-
-use crate::execute::http::shape::Targets;
 
 /// What `eclusa init` writes: short, commented and valid.
 pub const INIT: &str = include_str!("init.toml");

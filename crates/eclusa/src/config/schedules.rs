@@ -13,9 +13,9 @@ use jiff::tz::TimeZone;
 use super::json::Json;
 use super::read::{At, FromText, Show, Table, Wrong};
 use super::server::unknown_name;
-use super::types::{Lane, Missed, Mode};
-use crate::api::JobRequest;
-use crate::execute::http::shape::Targets;
+use super::targets::Targets;
+use super::types::{LaneConfig, Missed, Mode};
+use crate::model::JobRequest;
 
 const CRON: &str = "write minute, hour, day, month and weekday: \"0 3 * * *\"; with seconds first if needed";
 const ZONE: &str = "write a name such as \"America/Sao_Paulo\" or \"UTC\"";
@@ -98,7 +98,7 @@ impl Show for Zone {
 
 pub(super) fn schedule(
     t: &mut Table<'_>,
-    lanes: &BTreeMap<Name, Arc<Lane>>,
+    lanes: &BTreeMap<Name, Arc<LaneConfig>>,
     names: &[String],
     targets: Targets<'_>,
 ) -> Option<Arc<Schedule>> {
@@ -136,7 +136,7 @@ fn is_taken(
     t: &Table<'_>,
     lane: &At<Name>,
     job: &At<serde_json::Value>,
-    (lanes, names): (&BTreeMap<Name, Arc<Lane>>, &[String]),
+    (lanes, names): (&BTreeMap<Name, Arc<LaneConfig>>, &[String]),
     targets: Targets<'_>,
 ) -> bool {
     if !names.iter().any(|known| known == lane.value.as_str()) {

@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
+use super::aws_credentials::{AwsCredentials, credentials_of_profile};
 use super::read::{At, FromText, Table};
 use super::texts::{FilePath, Region};
 use super::types::{BaseUrl, Secret};
-use crate::execute::ses::{Credentials, credentials_of_profile};
 
 /// Keys that only SES upstreams have.
 pub(super) const SES_KEYS: [&str; 5] =
@@ -33,7 +33,7 @@ pub struct SesRules {
 #[derive(Debug, Clone, PartialEq)]
 pub enum CredentialSource {
     /// From the environment.
-    Fixed(Credentials),
+    Fixed(AwsCredentials),
     /// From a file in the format of AWS's tools, read again when it changes.
     File {
         /// The path of the file.
@@ -148,7 +148,7 @@ fn from_environment(t: &Table<'_>) -> Option<CredentialSource> {
     let variable = |name: &str| t.context().variable(name).filter(|value| !value.is_empty());
     let missing = |problem: &str, help: &str| t.missing(problem, help);
     match (variable("AWS_ACCESS_KEY_ID"), variable("AWS_SECRET_ACCESS_KEY")) {
-        (Some(access_key_id), Some(secret)) => Some(CredentialSource::Fixed(Credentials {
+        (Some(access_key_id), Some(secret)) => Some(CredentialSource::Fixed(AwsCredentials {
             access_key_id,
             secret_access_key: Secret::new(secret),
             session_token: variable("AWS_SESSION_TOKEN").map(Secret::new),

@@ -16,7 +16,7 @@ use super::cache::CacheKey;
 use super::callbacks::Callbacks;
 use super::schedules::Schedule;
 use super::traces::TracesConfig;
-use super::upstream_types::Upstream;
+use super::upstream_types::UpstreamConfig;
 
 /// The whole configuration.
 #[derive(Debug, Clone)]
@@ -38,9 +38,9 @@ pub struct Config {
     /// `[alerts]`.
     pub alerts: Alerts,
     /// `[lanes.*]`, without the rules that are in `spec`.
-    pub lanes: BTreeMap<Name, Arc<Lane>>,
+    pub lanes: BTreeMap<Name, Arc<LaneConfig>>,
     /// `[upstreams.*]`, without the rules that are in `spec`.
-    pub upstreams: BTreeMap<Name, Upstream>,
+    pub upstreams: BTreeMap<Name, UpstreamConfig>,
     /// `[schedules.*]`.
     pub schedules: BTreeMap<Name, Arc<Schedule>>,
     /// The engine's rules for these lanes and upstreams.
@@ -264,7 +264,7 @@ impl fmt::Debug for Secret {
 
 /// A lane, without the rules that the engine has.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Lane {
+pub struct LaneConfig {
     /// Whether jobs queue or callers wait on the connection.
     pub mode: Mode,
     /// The upstreams in order; empty if there are only `chains`.
@@ -287,7 +287,7 @@ pub struct Lane {
     pub concurrency: Option<u32>,
 }
 
-impl Lane {
+impl LaneConfig {
     /// All upstreams that its jobs may use, possibly with repetitions.
     pub fn upstreams(&self) -> impl Iterator<Item = &Name> {
         let others = self.chains.iter().flat_map(|chains| chains.chains.values().flatten());

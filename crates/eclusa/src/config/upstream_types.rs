@@ -15,7 +15,7 @@ use super::types::{BaseUrl, Secret, Tls};
 
 /// An upstream, without the rules that the engine has.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Upstream {
+pub struct UpstreamConfig {
     /// From the first byte sent to the last byte received.
     pub timeout: Duration,
     /// Until a connection is established.
@@ -39,7 +39,7 @@ pub enum UpstreamKind {
     Ses(Box<SesRules>),
 }
 
-impl Upstream {
+impl UpstreamConfig {
     /// Whether it takes mail instead of requests.
     pub const fn is_mail(&self) -> bool {
         !matches!(self.kind, UpstreamKind::Http(_))
@@ -54,12 +54,12 @@ impl Upstream {
     }
 
     /// Its accounts; if there are any, each call uses one of them.
-    pub fn keys(&self) -> &[UpstreamKey] {
+    pub fn keys(&self) -> &[UpstreamKeyConfig] {
         self.http().map_or(&[], |rules| &rules.keys)
     }
 
     /// The key with this name.
-    pub fn key(&self, name: &str) -> Option<&UpstreamKey> {
+    pub fn key(&self, name: &str) -> Option<&UpstreamKeyConfig> {
         self.keys().iter().find(|key| key.name.as_str() == name)
     }
 
@@ -87,7 +87,7 @@ pub struct HttpRules {
     /// Sent with every request, instead of the caller's headers of the same name.
     pub headers: Vec<(http::HeaderName, http::HeaderValue)>,
     /// Its accounts; if there are any, each call uses one of them.
-    pub keys: Vec<UpstreamKey>,
+    pub keys: Vec<UpstreamKeyConfig>,
     /// How a job's `params` become a request; without it, the job's own `request` is sent.
     pub request: Option<RequestTemplate>,
     /// `async`: it accepts jobs and reports their results later.
@@ -170,7 +170,7 @@ pub enum StartTls {
 
 /// One of several accounts at an upstream.
 #[derive(Debug, Clone, PartialEq)]
-pub struct UpstreamKey {
+pub struct UpstreamKeyConfig {
     /// The name under which its state is shown.
     pub name: Name,
     /// The key.

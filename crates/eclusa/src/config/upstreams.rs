@@ -21,7 +21,7 @@ use super::texts::{Code, Protocol, UpstreamUrl};
 use super::tls::tls;
 use super::types::{BaseUrl, Secret};
 use super::units::{PositiveSpan, Size, duration};
-use super::upstream_types::{HttpRules, Upstream, UpstreamKind};
+use super::upstream_types::{HttpRules, UpstreamConfig, UpstreamKind};
 
 const DEFAULT_FAILURES: NonZeroU32 = NonZeroU32::new(5).unwrap();
 
@@ -56,7 +56,7 @@ pub(super) fn upstream(
     name: &Name,
     t: &mut Table<'_>,
     context: &UpstreamContext,
-) -> Option<(Upstream, Vec<UpstreamSpec>)> {
+) -> Option<(UpstreamConfig, Vec<UpstreamSpec>)> {
     let kind = t.or(
         "kind",
         Protocol::Http,
@@ -149,7 +149,7 @@ pub(super) fn upstream(
         Some(UpstreamKind::Http(_)) | None => {}
     }
     let (timeout, connect_timeout) = (duration(timeout.0), duration(connect_timeout.0));
-    let upstream = Upstream { timeout, connect_timeout, codes, tls, kind: kind? };
+    let upstream = UpstreamConfig { timeout, connect_timeout, codes, tls, kind: kind? };
     (gates.breaker, gates.pace, gates.cooldown) = (breaker.flatten(), pace.flatten(), cooldown);
     Some((upstream, specs(name, gates, keys)))
 }

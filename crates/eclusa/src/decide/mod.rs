@@ -222,7 +222,7 @@ impl Decider {
             }
         }
         self.note(&answer.ended);
-        self.note_taken_up(&answer.taken_up);
+        self.note_recovered(&answer.recovered);
         Ok(answer)
     }
 
@@ -314,7 +314,7 @@ impl Decider {
     pub(crate) async fn sweep(&self) -> Result<Swept, StoreError> {
         let swept = self.store.sweep().await?;
         self.note(&swept.ended);
-        self.note_taken_up(&swept.taken_up);
+        self.note_recovered(&swept.recovered);
         for (lane, job, surplus) in &swept.dead_letters {
             let reason = match surplus {
                 TrimReason::Expired => "ttl",
@@ -347,7 +347,7 @@ impl Decider {
     }
 
     /// Logs jobs that were put back in their lines because their worker vanished.
-    fn note_taken_up(&self, jobs: &[JobId]) {
+    fn note_recovered(&self, jobs: &[JobId]) {
         for job in jobs {
             tracing::warn!(jobId = %job, "Job recovered: its worker did not come back");
         }

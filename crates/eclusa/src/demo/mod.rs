@@ -1,5 +1,7 @@
-//! `eclusa demo`: the product with its embedded store, fake upstreams and three tenants that send requests.
+//! `eclusa demo`: the product with its embedded store, fake upstreams, three tenants that send requests, and a story.
 
+mod client;
+mod story;
 mod tenants;
 mod upstreams;
 
@@ -13,7 +15,8 @@ use thiserror::Error;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use self::upstreams::Upstreams;
+use self::story::Story;
+use self::upstreams::DemoUpstreams;
 use crate::config::{Config, ConfigErrors};
 use crate::peers::ProcessRole;
 use crate::serve::{ServeError, serve};
@@ -32,21 +35,25 @@ pub enum DemoError {
     Serve(#[from] ServeError),
 }
 
-/// Runs until `stops` fires; `ready` receives the address.
+/// Runs until `stops` fires; `ready` receives the address, `print` a line for each scene of the story.
 pub async fn run(
     listen: SocketAddr,
     clock: Arc<dyn Clock>,
     ready: impl FnOnce(SocketAddr),
+    print: impl Fn(&str) + Send + 'static,
     stops: mpsc::Receiver<()>,
 ) -> Result<(), DemoError> {
-    let upstreams = Upstreams::start().await.map_err(DemoError::Upstreams)?;
+    let upstreams =
+        DemoUpstreams::start(Story::beginning(clock.now())).await.map_err(DemoError::Upstreams)?;
     let data = Scratch::new();
     let config = config(listen, &data, &upstreams).map_err(DemoError::Config)?;
     let stopped = CancellationToken::new();
     let producing = stopped.clone();
     let begin = |address| {
-        tenants::start(address, &clock, &producing);
         ready(address);
+        tenants::start(address, &clock, &producing);
+        let playing = story::play(address, clock.clone(), print);
+        tokio::spawn(producing.run_until_cancelled_owned(playing));
     };
     // The demo's config is never reloaded.
     let (_, reloads) = mpsc::channel(1);
@@ -55,7 +62,7 @@ pub async fn run(
     Ok(ended?)
 }
 
-fn config(listen: SocketAddr, data: &Scratch, upstreams: &Upstreams) -> Result<Config, ConfigErrors> {
+fn config(listen: SocketAddr, data: &Scratch, upstreams: &DemoUpstreams) -> Result<Config, ConfigErrors> {
     let values = |name: &str| match name {
         "LISTEN" => Some(listen.to_string()),
         "DATA" => Some(data.0.display().to_string()),

@@ -1,4 +1,4 @@
-//! The demo's fake upstreams: one rate-limited, one flaky, one periodically down.
+//! The demo's fake upstreams: one rate-limited, one flaky, one down now and then, one that rejects requests now and then.
 
 use std::collections::VecDeque;
 use std::io;
@@ -8,29 +8,29 @@ use std::time::Duration;
 
 use eclusa_core::Span;
 
-use crate::fake::{Answer, Behaviour, FakeUpstream, Seen};
+use super::story::Story;
+use crate::fake::{Answer, Behaviour, FakeUpstream, ReceivedRequest};
 
 /// The requests per minute that the rate-limited one allows.
 const PER_MINUTE: usize = 60;
-/// The moody one is down for the first part of every period.
-const PERIOD_MS: u64 = 30_000;
-const DOWN_MS: u64 = 10_000;
 /// The flaky one fails one call in this many.
 const FAILS_EVERY: u64 = 3;
 
 /// The demo's fake upstreams.
-pub(super) struct Upstreams {
+pub(super) struct DemoUpstreams {
     bureau: FakeUpstream,
     flaky: FakeUpstream,
     moody: FakeUpstream,
+    ledger: FakeUpstream,
 }
 
-impl Upstreams {
-    pub(super) async fn start() -> io::Result<Self> {
+impl DemoUpstreams {
+    pub(super) async fn start(story: Story) -> io::Result<Self> {
         Ok(Self {
             bureau: FakeUpstream::start(metered()).await?,
             flaky: FakeUpstream::start(flaky()).await?,
-            moody: FakeUpstream::start(moody()).await?,
+            moody: FakeUpstream::start(moody(story)).await?,
+            ledger: FakeUpstream::start(ledger(story)).await?,
         })
     }
 
@@ -40,6 +40,7 @@ impl Upstreams {
             "BUREAU_URL" => Some(self.bureau.url()),
             "FLAKY_URL" => Some(self.flaky.url()),
             "MOODY_URL" => Some(self.moody.url()),
+            "LEDGER_URL" => Some(self.ledger.url()),
             _ => None,
         }
     }
@@ -48,7 +49,7 @@ impl Upstreams {
 /// Answers 429 above its rate limit.
 fn metered() -> Behaviour {
     let starts = Mutex::new(VecDeque::new());
-    Behaviour::by(move |seen: &Seen| {
+    Behaviour::by(move |seen: &ReceivedRequest| {
         let Ok(mut starts) = starts.lock() else { return Answer::status(500) };
         while starts.front().is_some_and(|start| seen.at.since(*start) > Span::from_secs(60)) {
             starts.pop_front();
@@ -64,16 +65,29 @@ fn metered() -> Behaviour {
 
 fn flaky() -> Behaviour {
     let calls = AtomicU64::new(0);
-    Behaviour::by(move |_: &Seen| match calls.fetch_add(1, Ordering::Relaxed) % FAILS_EVERY {
+    Behaviour::by(move |_: &ReceivedRequest| match calls.fetch_add(1, Ordering::Relaxed) % FAILS_EVERY {
         0 => Answer::status(503).body("out of order\n"),
         _ => json("{\"rendered\":true,\"by\":\"flaky\"}\n").delay(Duration::from_millis(60)),
     })
 }
 
-fn moody() -> Behaviour {
-    Behaviour::by(|seen: &Seen| match seen.at.as_millis() % PERIOD_MS {
-        ..DOWN_MS => Answer::reset(),
-        _ => json("{\"rendered\":true,\"by\":\"moody\"}\n").delay(Duration::from_millis(30)),
+fn moody(story: Story) -> Behaviour {
+    Behaviour::by(move |seen: &ReceivedRequest| {
+        if story.moody_is_down(seen.at) {
+            Answer::reset()
+        } else {
+            json("{\"rendered\":true,\"by\":\"moody\"}\n").delay(Duration::from_millis(30))
+        }
+    })
+}
+
+fn ledger(story: Story) -> Behaviour {
+    Behaviour::by(move |seen: &ReceivedRequest| {
+        if story.ledger_rejects(seen.at) {
+            Answer::status(422).body("unknown tax code\n")
+        } else {
+            json("{\"issued\":true}\n").delay(Duration::from_millis(40))
+        }
     })
 }
 

@@ -22,10 +22,10 @@ use bytes::Bytes;
 use eclusa_core::Clock;
 use http_body::Body;
 
-use self::http::{BoxError, Head, HttpUpstream, Streamed, TlsError};
+use self::http::{BoxError, HttpUpstream, RequestHead, Streamed, TlsError};
 use self::mail::SmtpUpstream;
 use self::ses::SesUpstream;
-use crate::config::{Upstream, UpstreamKind};
+use crate::config::{UpstreamConfig, UpstreamKind};
 use crate::request::Content;
 
 /// What is known about a call in addition to its content.
@@ -74,7 +74,7 @@ pub enum UpstreamClient {
 
 impl UpstreamClient {
     /// A client with the upstream's rules. It connects when it is first used.
-    pub fn new(upstream: &Upstream) -> Result<Self, TlsError> {
+    pub fn new(upstream: &UpstreamConfig) -> Result<Self, TlsError> {
         match &upstream.kind {
             UpstreamKind::Http(rules) => HttpUpstream::new(upstream, rules).map(Self::Http),
             UpstreamKind::Smtp(rules) => SmtpUpstream::new(upstream, rules).map(Self::Smtp),
@@ -106,7 +106,12 @@ impl UpstreamClient {
     }
 
     /// Makes one call and streams the bodies in both directions.
-    pub async fn stream<B>(&self, head: Head, body: B, context: &CallContext<'_>) -> Result<Streamed, CallEnd>
+    pub async fn stream<B>(
+        &self,
+        head: RequestHead,
+        body: B,
+        context: &CallContext<'_>,
+    ) -> Result<Streamed, CallEnd>
     where
         B: Body<Data = Bytes> + Send + Unpin + 'static,
         B::Error: Into<BoxError>,

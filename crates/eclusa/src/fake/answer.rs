@@ -34,7 +34,7 @@ impl Latch {
 /// A scripted answer.
 #[derive(Debug, Clone)]
 pub struct Answer {
-    pub(super) head: Head,
+    pub(super) head: AnswerStart,
     pub(super) headers: Vec<(HeaderName, HeaderValue)>,
     pub(super) body: Bytes,
     pub(super) ending: Ending,
@@ -44,7 +44,7 @@ pub struct Answer {
 
 /// How an answer starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Head {
+pub(super) enum AnswerStart {
     Status(StatusCode),
     /// It never starts.
     Hang,
@@ -71,22 +71,24 @@ pub(super) enum Ending {
 impl Answer {
     /// An empty answer with this status; 500 if the status is invalid.
     pub fn status(status: u16) -> Self {
-        Self::new(Head::Status(StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)))
+        Self::new(AnswerStart::Status(
+            StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
+        ))
     }
 
     /// The request is read and never answered.
     pub fn hang() -> Self {
-        Self::new(Head::Hang)
+        Self::new(AnswerStart::Hang)
     }
 
     /// The request is read, then the connection is reset.
     pub fn reset() -> Self {
-        Self::new(Head::Reset)
+        Self::new(AnswerStart::Reset)
     }
 
     /// Something that is not HTTP.
     pub fn garbage() -> Self {
-        Self::new(Head::Garbage)
+        Self::new(AnswerStart::Garbage)
     }
 
     /// 200 and a body of `bytes` bytes, without a Content-Length.
@@ -138,7 +140,7 @@ impl Answer {
         Self { delay, ..self }
     }
 
-    fn new(head: Head) -> Self {
+    fn new(head: AnswerStart) -> Self {
         let (headers, body, delay) = Default::default();
         Self { head, headers, body, ending: Ending::Whole, latch: None, delay }
     }

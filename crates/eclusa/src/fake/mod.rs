@@ -25,7 +25,7 @@ const REMEMBERED: usize = 10_000;
 
 /// A received request.
 #[derive(Debug, Clone)]
-pub struct Seen {
+pub struct ReceivedRequest {
     /// Its method.
     pub method: Method,
     /// Its path, undecoded.
@@ -44,7 +44,7 @@ pub struct Seen {
     pub connection: u64,
 }
 
-type Rule = Box<dyn Fn(&Seen) -> Answer + Send + Sync>;
+type Rule = Box<dyn Fn(&ReceivedRequest) -> Answer + Send + Sync>;
 
 /// What a [`FakeUpstream`] answers.
 pub struct Behaviour {
@@ -59,7 +59,7 @@ impl Behaviour {
     }
 
     /// Computes each answer with `rule`.
-    pub fn by(rule: impl Fn(&Seen) -> Answer + Send + Sync + 'static) -> Self {
+    pub fn by(rule: impl Fn(&ReceivedRequest) -> Answer + Send + Sync + 'static) -> Self {
         Self { script: VecDeque::new(), then: Box::new(rule) }
     }
 
@@ -80,7 +80,7 @@ impl From<Answer> for Behaviour {
 #[derive(Debug)]
 pub struct FakeUpstream {
     addr: SocketAddr,
-    shared: Arc<Shared>,
+    shared: Arc<FakeServer>,
     server: JoinHandle<()>,
 }
 
@@ -90,10 +90,10 @@ impl FakeUpstream {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let addr = listener.local_addr()?;
         let Behaviour { script, then } = behaviour.into();
-        let state = State { script, seen: VecDeque::new() };
+        let state = FakeState { script, seen: VecDeque::new() };
         let (come, _) = watch::channel(0);
         let (generation, _) = watch::channel(0);
-        let shared = Arc::new(Shared { then, state: Mutex::new(state), come, generation });
+        let shared = Arc::new(FakeServer { then, state: Mutex::new(state), come, generation });
         let server = tokio::spawn(serve::run(listener, Arc::clone(&shared)));
         Ok(Self { addr, shared, server })
     }
@@ -113,7 +113,7 @@ impl FakeUpstream {
     /// # Panics
     ///
     /// If more requests came than are remembered, because counting them would be wrong. Count in a [`Behaviour::by`] then.
-    pub fn requests(&self) -> Vec<Seen> {
+    pub fn requests(&self) -> Vec<ReceivedRequest> {
         let come = *self.shared.come.borrow();
         assert!(come <= REMEMBERED as u64, "{come} requests came, and {REMEMBERED} are remembered");
         self.shared.state().seen.iter().cloned().collect()
@@ -140,25 +140,25 @@ impl Drop for FakeUpstream {
 }
 
 /// What the connections of a server share.
-struct Shared {
+struct FakeServer {
     then: Rule,
-    state: Mutex<State>,
+    state: Mutex<FakeState>,
     come: watch::Sender<u64>,
     generation: watch::Sender<u64>,
 }
 
-struct State {
+struct FakeState {
     script: VecDeque<Answer>,
-    seen: VecDeque<Seen>,
+    seen: VecDeque<ReceivedRequest>,
 }
 
-impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
+impl FakeServer {
+    fn state(&self) -> MutexGuard<'_, FakeState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Remembers a request and returns the answer to it.
-    fn answer(&self, seen: &Seen) -> Answer {
+    fn answer(&self, seen: &ReceivedRequest) -> Answer {
         let scripted = {
             let mut state = self.state();
             if state.seen.len() == REMEMBERED {
@@ -172,7 +172,7 @@ impl Shared {
     }
 }
 
-impl std::fmt::Debug for Shared {
+impl std::fmt::Debug for FakeServer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Shared").field("come", &*self.come.borrow()).finish_non_exhaustive()
     }

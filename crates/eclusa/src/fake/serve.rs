@@ -18,8 +18,8 @@ use hyper_util::server::conn::auto;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-use super::answer::{Answer, Ending, Head};
-use super::{Seen, Shared};
+use super::answer::{Answer, AnswerStart, Ending};
+use super::{FakeServer, ReceivedRequest};
 use crate::SystemClock;
 
 /// The largest request body that is read.
@@ -29,9 +29,9 @@ const PART: &[u8] = &[b'x'; 64 * 1024];
 
 /// Why a connection is aborted.
 type Abandon = Box<dyn std::error::Error + Send + Sync>;
-type Body = UnsyncBoxBody<Bytes, Abandon>;
+type ScriptedBody = UnsyncBoxBody<Bytes, Abandon>;
 
-pub(super) async fn run(listener: TcpListener, shared: Arc<Shared>) {
+pub(super) async fn run(listener: TcpListener, shared: Arc<FakeServer>) {
     // Dropped with the server, which aborts all connections.
     let mut connections = JoinSet::new();
     let mut number = 0;
@@ -50,7 +50,7 @@ pub(super) async fn run(listener: TcpListener, shared: Arc<Shared>) {
     }
 }
 
-async fn connection(stream: TcpStream, number: u64, shared: Arc<Shared>) {
+async fn connection(stream: TcpStream, number: u64, shared: Arc<FakeServer>) {
     // Declared first, so dropped last: when the receiver is gone, the connection is closed.
     let mut generation = shared.generation.subscribe();
     let Ok((stream, wire)) = with_wire(stream) else { return };
@@ -88,12 +88,12 @@ impl Wire {
 async fn handle(
     request: Request<Incoming>,
     connection: u64,
-    shared: Arc<Shared>,
+    shared: Arc<FakeServer>,
     wire: Arc<Wire>,
-) -> Result<Response<Body>, Abandon> {
+) -> Result<Response<ScriptedBody>, Abandon> {
     let (head, body) = request.into_parts();
     let body = Limited::new(body, MAX_BODY).collect().await?.to_bytes();
-    let answer = shared.answer(&Seen {
+    let answer = shared.answer(&ReceivedRequest {
         method: head.method,
         path: head.uri.path().to_owned(),
         query: head.uri.query().map(str::to_owned),
@@ -108,14 +108,14 @@ async fn handle(
     }
     tokio::time::sleep(answer.delay).await;
     match answer.head {
-        Head::Status(status) => Ok(respond(status, answer, wire)),
-        Head::Hang => std::future::pending().await,
-        Head::Reset => Err(wire.reset()),
-        Head::Garbage => Err(wire.garbage().await),
+        AnswerStart::Status(status) => Ok(respond(status, answer, wire)),
+        AnswerStart::Hang => std::future::pending().await,
+        AnswerStart::Reset => Err(wire.reset()),
+        AnswerStart::Garbage => Err(wire.garbage().await),
     }
 }
 
-fn respond(status: StatusCode, answer: Answer, wire: Arc<Wire>) -> Response<Body> {
+fn respond(status: StatusCode, answer: Answer, wire: Arc<Wire>) -> Response<ScriptedBody> {
     let length = answer.body.len();
     let announced = match answer.ending {
         Ending::Whole => Some(length),

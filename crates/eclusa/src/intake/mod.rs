@@ -13,8 +13,8 @@ use xxhash_rust::xxh3::Xxh3;
 
 pub(crate) use self::fields::Fields;
 use self::fields::listed;
-use crate::config::{Accept, CacheKey, Field, KeyScope, Lane, Template, TemplatePart};
-use crate::execute::http::shape::{JobValues, Targets, Unfit, for_upstream};
+use crate::config::{Accept, CacheKey, Field, KeyScope, LaneConfig, Targets, Template, TemplatePart};
+use crate::execute::http::shape::{JobValues, Unfit, for_upstream};
 use crate::request::{Content, Envelope, Mail, Request, RequestView};
 use crate::telemetry::traces::{JobTrace, OpenSpan, trace_state};
 
@@ -79,18 +79,23 @@ impl Submission {
     }
 
     /// Whether its type has a priority in the lane's `types`.
-    pub(crate) fn type_sets_priority(&self, rules: &Lane) -> bool {
+    pub(crate) fn type_sets_priority(&self, rules: &LaneConfig) -> bool {
         self.kind.as_ref().is_some_and(|kind| rules.types.contains_key(kind))
     }
 
     /// The job's priority: the caller's, else that of its type.
-    pub(crate) fn level(&self, rules: &Lane) -> Level {
+    pub(crate) fn level(&self, rules: &LaneConfig) -> Level {
         let by_type = self.kind.as_ref().and_then(|kind| rules.types.get(kind).copied());
         self.priority.or(by_type).unwrap_or_default()
     }
 
     /// Validates the submission, or reports everything that is wrong with it.
-    pub(crate) fn check(self, id: JobId, rules: &Lane, targets: Targets<'_>) -> Result<Checked, Vec<Fault>> {
+    pub(crate) fn check(
+        self,
+        id: JobId,
+        rules: &LaneConfig,
+        targets: Targets<'_>,
+    ) -> Result<Checked, Vec<Fault>> {
         let mut faults = self.bad_names();
         if self.ttl.is_some_and(Span::is_zero) {
             faults.push(Fault::new("ttl", "must be greater than zero: a job that may not wait cannot start"));
@@ -215,7 +220,7 @@ impl Checked {
 }
 
 /// The upstreams that a job or request may use: those selected by `chain_by`, else the lane's `chain`.
-fn chain_for<'a>(rules: &'a Lane, fields: &Fields<'_>) -> Result<&'a [Name], Fault> {
+fn chain_for<'a>(rules: &'a LaneConfig, fields: &Fields<'_>) -> Result<&'a [Name], Fault> {
     let Some(chains) = &rules.chains else { return Ok(&rules.chain) };
     let value = fields.get(&chains.by);
     let fault = match value.as_ref().map(|value| chains.chains.get(value)) {
@@ -258,7 +263,7 @@ fn shape_all(
 }
 
 /// The chain for a direct request, or everything that is wrong with it.
-pub(crate) fn check<'a>(request: RequestView<'_>, rules: &'a Lane) -> Result<&'a [Name], Vec<Fault>> {
+pub(crate) fn check<'a>(request: RequestView<'_>, rules: &'a LaneConfig) -> Result<&'a [Name], Vec<Fault>> {
     let (fields, mut faults) = (Fields::of(request), Vec::new());
     fields.check(&rules.validate, &mut faults);
     faults.extend(not_accepted(request, &rules.accept));

@@ -13,7 +13,7 @@ fn config(text: &str) -> Config {
     Config::parse("test.toml", text, &|_| None).unwrap()
 }
 
-fn rules(lane: &str) -> Arc<Lane> {
+fn rules(lane: &str) -> Arc<LaneConfig> {
     let config = config(&format!("[lanes.score]\nchain = [\"bureau\"]\n{lane}\n{UPSTREAM}"));
     config.lanes.into_values().next().unwrap()
 }
@@ -41,12 +41,12 @@ fn submission(query: &str) -> Submission {
     }
 }
 
-fn job(submission: Submission, rules: &Lane) -> Result<NewJob, Vec<Fault>> {
+fn job(submission: Submission, rules: &LaneConfig) -> Result<NewJob, Vec<Fault>> {
     let checked = submission.check(JobId(1), rules, (&config(UPSTREAM)).into())?;
     Ok(checked.into_job(&Name::new("score").unwrap()))
 }
 
-fn faults(query: &str, rules: &Lane) -> Vec<String> {
+fn faults(query: &str, rules: &LaneConfig) -> Vec<String> {
     let faults = job(submission(query), rules).err().unwrap_or_default();
     faults.into_iter().map(|fault| format!("{}: {}", fault.field, fault.problem)).collect()
 }

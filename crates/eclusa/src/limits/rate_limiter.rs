@@ -57,6 +57,7 @@ impl RateLimiter {
             lease: Span::ZERO,
             nonce: 0,
             after: None,
+            probe: true,
         };
         let admitted = self.state.store().await.admit(ask).await.map_err(|_| MAX_PAUSE)?;
         match admitted.admission {

@@ -15,7 +15,7 @@ use tokio::sync::OnceCell;
 
 pub(crate) use self::state::{ReportedBalance, read_state};
 pub(crate) use self::usage::{UsageMeter, amount, read_usage, sources};
-use crate::config::{Field, HoldRule, Policy, PolicyClass, ScopeSource, Upstream};
+use crate::config::{Field, HoldRule, Policy, PolicyClass, ScopeSource, UpstreamConfig};
 use crate::ids::Ids;
 use crate::intake::{Fault, Fields};
 use crate::request::{Request, RequestView};
@@ -87,7 +87,7 @@ impl Scopes {
     /// What a request takes at the upstreams of `chain`, or all faults of the request.
     pub(crate) async fn takes(
         &self,
-        upstreams: &BTreeMap<Name, Upstream>,
+        upstreams: &BTreeMap<Name, UpstreamConfig>,
         chain: &[Name],
         subject: Subject<'_>,
     ) -> Result<Result<Takes, Vec<Fault>>, StoreError> {

@@ -50,7 +50,7 @@ capacity = 5
 refill = "1/day"
 "#;
 
-fn upstreams() -> BTreeMap<Name, Upstream> {
+fn upstreams() -> BTreeMap<Name, UpstreamConfig> {
     Config::parse("eclusa.toml", RULES, &|_: &str| None).unwrap().upstreams
 }
 

@@ -31,7 +31,7 @@ pub struct Mail {
     /// Files.
     pub attachments: Vec<Attachment>,
     /// The progress of sending it.
-    pub progress: Progress,
+    pub progress: MailProgress,
 }
 
 /// A name and an address.
@@ -59,7 +59,7 @@ pub struct Attachment {
 
 /// The progress of sending a message, over all attempts.
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Progress {
+pub struct MailProgress {
     /// Addresses for which an upstream has accepted the message: it is never sent to them again.
     pub accepted: Vec<String>,
     /// The job under which recipients were refused. A replay is another job and tries them again.
@@ -109,7 +109,7 @@ impl Mail {
 
     /// Recipients that have not received it.
     pub fn left(&self) -> Vec<String> {
-        let Progress { accepted, refused, .. } = &self.progress;
+        let MailProgress { accepted, refused, .. } = &self.progress;
         let done = |address: &str| {
             accepted.iter().any(|known| known == address)
                 || refused.iter().any(|known| known.address == address)

@@ -15,7 +15,7 @@ use thiserror::Error;
 
 use crate::telemetry::traces::JobTrace;
 
-pub use mail::{Attachment, Mail, Mailbox, Progress, Refusal};
+pub use mail::{Attachment, Mail, MailProgress, Mailbox, Refusal};
 
 /// The version of the layout of jobs, and the previous one, which knew only HTTP requests.
 const ENVELOPE: u8 = 2;
@@ -272,7 +272,7 @@ mod tests {
                 content: vec![0, 255],
                 content_id: Some("logo".into()),
             }],
-            progress: Progress {
+            progress: MailProgress {
                 accepted: vec!["to@example.com".into()],
                 job: u128::MAX,
                 refused: vec![Refusal {

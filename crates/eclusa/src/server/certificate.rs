@@ -1,7 +1,5 @@
 //! The listener's certificate. It is replaced without closing connections, when its files change and on a reload.
 
-use std::fs::Metadata;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
@@ -12,6 +10,7 @@ use rustls::sign::CertifiedKey;
 use tokio_rustls::TlsAcceptor;
 
 use crate::config::{CertificateError, ServerTls};
+use crate::file_stamp::FileStamp;
 use crate::rules::CurrentRules;
 
 /// How often the files are checked.
@@ -70,7 +69,7 @@ impl Certificate {
                     continue;
                 }
             }
-            let seen = (FileStamp::of(&tls.cert_file), FileStamp::of(&tls.key_file));
+            let seen = (stamp(&tls.cert_file), stamp(&tls.key_file));
             if !files.have_changed(seen) {
                 continue;
             }
@@ -103,18 +102,13 @@ fn kept(error: &CertificateError) {
     tracing::error!(%error, "The new certificate cannot be used; the old one stays in use");
 }
 
-/// Identifies one state of a file; `None` while it is missing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct FileStamp(Option<(u64, u64, i64, i64)>);
-
-impl FileStamp {
-    fn of(file: &Path) -> Self {
-        let stamp = |file: Metadata| (file.ino(), file.size(), file.mtime(), file.mtime_nsec());
-        Self(std::fs::metadata(file).ok().map(stamp))
-    }
+/// The state of a file; `None` while it is missing.
+fn stamp(file: &Path) -> Option<FileStamp> {
+    std::fs::metadata(file).ok().map(|file| FileStamp::from(&file))
 }
 
-type FileStamps = (FileStamp, FileStamp);
+/// The states of the certificate and of its key.
+type FileStamps = (Option<FileStamp>, Option<FileStamp>);
 
 /// Both files as last seen, and as last read.
 #[derive(Debug, Default)]
@@ -138,12 +132,12 @@ mod tests {
 
     #[test]
     fn changed_files_are_read_once_and_only_after_they_settle() {
-        let stamp = |number| FileStamp(Some((number, 0, 0, 0)));
+        let stamp = |inode| Some(FileStamp { inode, bytes: 0, modified: (0, 0) });
         let mut files = Files::default();
         let looks = [(1, 1), (1, 1), (1, 1), (2, 1), (2, 2), (2, 2), (2, 2)];
         let read = looks.map(|(cert, key)| files.have_changed((stamp(cert), stamp(key))));
         assert_eq!(read, [false, true, false, false, false, true, false]);
-        let gone = (FileStamp(None), stamp(2));
+        let gone = (None, stamp(2));
         assert_eq!([files.have_changed(gone), files.have_changed(gone)], [false, true]);
     }
 }

@@ -76,6 +76,10 @@ macro_rules! store_by_asking {
                     ask!(self, Question::Observe(ask), Observed).map(|observed| *observed)
                 }
 
+                async fn history(&self, query: HistoryQuery) -> Result<HistoryView, StoreError> {
+                    ask!(self, Question::History(query), History)
+                }
+
                 async fn schedules(&self) -> Result<Vec<(Name, Time)>, StoreError> {
                     ask!(self, Question::Schedules, Schedules)
                 }

@@ -1,4 +1,4 @@
-//! What went wrong lately with the store and between its processes, as this process saw it, for those who look.
+//! What went wrong lately with the store and between its processes, as this process saw it.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};

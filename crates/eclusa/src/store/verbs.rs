@@ -18,6 +18,7 @@ pub(super) fn apply(engine: &mut Engine, question: Question, now: Time) -> Reply
         Question::Watch(ask) => Reply::Watched(engine.watch(ask, now)),
         Question::Alerts => Reply::Alerts(engine.alerts()),
         Question::Observe(ask) => Reply::Observed(Box::new(engine.observe(&ask, now))),
+        Question::History(query) => Reply::History(engine.history(&query, now)),
         Question::Schedules => Reply::Schedules(engine.schedules()),
         Question::Codes(upstream) => Reply::Codes(engine.codes(&upstream)),
         Question::Admit(ask) => Reply::Admitted(engine.admit(&ask, now)),
@@ -79,6 +80,16 @@ pub(super) fn ends(reply: &Reply) -> &[Ended] {
 /// twice may not.
 pub(super) fn is_repeatable(question: &Question) -> bool {
     !matches!(question, Question::Record { .. } | Question::CatchUp(_))
+}
+
+/// Whether a question may be held until something happens.
+pub(super) fn may_wait(question: &Question) -> bool {
+    match question {
+        Question::Dispatch(ask) => !ask.wait.is_zero(),
+        Question::Observe(ask) => !ask.wait.is_zero(),
+        Question::Wait(_) => true,
+        _ => false,
+    }
 }
 
 /// The question that undoes a reply which no caller will act on.

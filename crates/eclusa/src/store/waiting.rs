@@ -9,7 +9,7 @@ use eclusa_core::{Dispatch, Dispatched, JobView, Observe, Observed, StoreError, 
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::stage::{Stage, Ticket};
-use super::verbs::{apply, ends, payload_bytes, undo_question};
+use super::verbs::{apply, ends, may_wait, payload_bytes, undo_question};
 
 /// A waiting dispatch looks again after this long at the latest, in case a wake-up was missed.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
@@ -41,7 +41,12 @@ impl Stage {
     /// Answers a question and waits until the answer is durable.
     pub(super) async fn ask(&self, question: Question) -> Result<Reply, StoreError> {
         let _room = self.room_for(payload_bytes(&question)).await;
-        let (reply, ticket) = self.ask_and_wait(question).await?;
+        // Only questions that wait need a large future.
+        let (reply, ticket) = if may_wait(&question) {
+            Box::pin(self.hold(question)).await?
+        } else {
+            self.answer_at_once(question)?
+        };
         let mut undelivered = Undelivered { stage: self, reply: Some(reply) };
         self.durable(ticket).await?;
         undelivered
@@ -57,24 +62,29 @@ impl Stage {
         Ok(reply)
     }
 
-    /// Answers a question; one that may wait is held as long as it allows.
-    pub(super) async fn ask_and_wait(&self, question: Question) -> Result<Staged<Reply>, StoreError> {
+    /// Answers a question that may wait; it is held as long as it allows.
+    pub(super) async fn hold(&self, question: Question) -> Result<Staged<Reply>, StoreError> {
         match question {
-            Question::Dispatch(ask) if !ask.wait.is_zero() => Box::pin(self.dispatch_when_possible(ask))
-                .await
-                .map(|(answer, durable)| (Reply::Dispatched(answer), durable)),
+            Question::Dispatch(ask) => {
+                let (answer, durable) = self.dispatch_when_possible(ask).await?;
+                Ok((Reply::Dispatched(answer), durable))
+            }
             Question::Wait(ask) => {
-                Box::pin(self.wait_for_job(ask)).await.map(|(answer, durable)| (Reply::Job(answer), durable))
+                let (job, durable) = self.wait_for_job(ask).await?;
+                Ok((Reply::Job(job), durable))
             }
-            Question::Observe(ask) if !ask.wait.is_zero() => Box::pin(self.observe_changes(ask))
-                .await
-                .map(|(told, durable)| (Reply::Observed(Box::new(told)), durable)),
-            question => {
-                let (reply, durable) = self.run(|engine, now| self.withheld.apply(engine, question, now))?;
-                self.wakes.notify_ended(ends(&reply));
-                Ok((reply, durable))
+            Question::Observe(ask) => {
+                let (observed, durable) = self.observe_changes(ask).await?;
+                Ok((Reply::Observed(Box::new(observed)), durable))
             }
+            question => self.answer_at_once(question),
         }
+    }
+
+    fn answer_at_once(&self, question: Question) -> Result<Staged<Reply>, StoreError> {
+        let (reply, durable) = self.run(|engine, now| self.withheld.apply(engine, question, now))?;
+        self.wakes.notify_ended(ends(&reply));
+        Ok((reply, durable))
     }
 
     async fn dispatch_when_possible(&self, ask: Dispatch) -> Result<Staged<Dispatched>, StoreError> {
@@ -87,7 +97,7 @@ impl Stage {
             answer.held = held;
             self.wakes.notify_ended(&answer.ended);
             let something =
-                !answer.grants.is_empty() || !answer.ended.is_empty() || !answer.taken_up.is_empty();
+                !answer.grants.is_empty() || !answer.ended.is_empty() || !answer.recovered.is_empty();
             if something || answer.denied != ask.denied || Instant::now() >= deadline {
                 if answer.grants.len() >= ask.max {
                     // There may be more for other waiting dispatches.
@@ -292,7 +302,7 @@ mod tests {
         let follow = |seen| {
             let ask =
                 Wait { job: JobId(1), timeout: Span::from_secs(5), allow_unknown: false, seen: Some(seen) };
-            stage.ask_and_wait(Question::Wait(ask))
+            stage.hold(Question::Wait(ask))
         };
         let lines = |answer: Result<Staged<Reply>, StoreError>| match answer {
             Ok((Reply::Job(Some(job)), _)) => job.lines(),
@@ -322,9 +332,9 @@ mod tests {
         let stage = stage_with(|lane| lane.keep.max = 0);
         stage.run(|engine, now| apply(engine, enqueue(1, 1), now)).unwrap();
         let ask = Wait { job: JobId(1), timeout: Span::from_secs(60), allow_unknown: false, seen: Some(1) };
-        let mut follows = pin!(stage.ask_and_wait(Question::Wait(ask)));
+        let mut follows = pin!(stage.hold(Question::Wait(ask)));
         let ends = Wait::for_end(JobId(1), Span::from_secs(60));
-        let mut waits = pin!(stage.ask_and_wait(Question::Wait(ends)));
+        let mut waits = pin!(stage.hold(Question::Wait(ends)));
         assert!(poll!(&mut follows).is_pending() && poll!(&mut waits).is_pending());
         let (reply, _) = stage.run(|engine, now| apply(engine, Question::Cancel(JobId(1)), now)).unwrap();
         assert!(
@@ -340,8 +350,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_observer_is_held_until_something_changes_or_its_time_is_over() {
         let stage = stage();
-        let observe =
-            |seen| stage.ask_and_wait(Question::Observe(Observe { seen, wait: Span::from_secs(5) }));
+        let observe = |seen| stage.hold(Question::Observe(Observe { seen, wait: Span::from_secs(5) }));
         let observed = |told: Result<Staged<Reply>, StoreError>| match told {
             Ok((Reply::Observed(observed), _)) => *observed,
             other => panic!("{:?}", other.map(|(reply, _)| reply)),
@@ -389,10 +398,10 @@ mod tests {
             denied: None,
         };
         let began = Instant::now();
-        let (answer, _) = stage.ask_and_wait(Question::Dispatch(held.clone())).await.unwrap();
+        let (answer, _) = stage.hold(Question::Dispatch(held.clone())).await.unwrap();
         assert!(matches!(answer, Reply::Dispatched(answer) if answer.grants.is_empty()));
         assert_eq!(began.elapsed().as_secs(), 5);
-        let mut waits = pin!(stage.ask_and_wait(Question::Dispatch(held)));
+        let mut waits = pin!(stage.hold(Question::Dispatch(held)));
         assert!(poll!(&mut waits).is_pending());
         stage.run(|engine, now| apply(engine, enqueue(1, 1), now)).unwrap();
         let (answer, _) = waits.await.unwrap();
@@ -421,7 +430,7 @@ mod tests {
         }
         let first = Question::Dispatch(ask(1, Span::ZERO));
         stage.run(|engine, now| apply(engine, first, now)).unwrap();
-        let mut waits = pin!(stage.ask_and_wait(Question::Dispatch(ask(2, Span::from_secs(5)))));
+        let mut waits = pin!(stage.hold(Question::Dispatch(ask(2, Span::from_secs(5)))));
         assert!(poll!(&mut waits).is_pending());
         let began = Instant::now();
         let job = NewJob { chain: Some(vec![other]), ..NewJob::new(JobId(3), lane(), "acme", *b"x") };

@@ -113,8 +113,8 @@ impl Withheld {
         if !self.withholds() {
             return engine.dispatch(ask, now);
         }
-        let (grants, ended, taken_up) = (Vec::new(), Vec::new(), Vec::new());
-        Dispatched { grants, ended, taken_up, denied: None, now, next: now + SOON, held: Span::ZERO }
+        let (grants, ended, recovered) = (Vec::new(), Vec::new(), Vec::new());
+        Dispatched { grants, ended, recovered, denied: None, now, next: now + SOON, held: Span::ZERO }
     }
 }
 

@@ -11,11 +11,11 @@ use super::snapshot::counters;
 
 /// Responses of this process by lane and status, both upstreams' and Eclusa's own.
 #[derive(Debug, Default)]
-pub(crate) struct Answers {
+pub(crate) struct AnswerMeter {
     lanes: Mutex<BTreeMap<Name, BTreeMap<u16, u64>>>,
 }
 
-impl Answers {
+impl AnswerMeter {
     /// Counts a response.
     pub(crate) fn count(&self, lane: &Name, status: u16) {
         let mut lanes = self.lock();

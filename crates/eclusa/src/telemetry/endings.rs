@@ -5,8 +5,8 @@ use std::time::Duration;
 use eclusa_core::retry::Verdict;
 use eclusa_core::{End, Ended, Grant};
 
-use crate::api::model::Alert;
 use crate::execute::Judgement;
+use crate::model::Alert;
 
 /// Logs how a job ended.
 pub(crate) fn log_end(ended: &Ended) {

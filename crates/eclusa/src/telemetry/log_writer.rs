@@ -1,4 +1,4 @@
-//! Writes log lines on a separate thread, so that whoever logs never waits for the reader of standard error. Lines that do not
+//! Writes log lines on a separate thread, so that logging never waits for the reader of standard error. Lines that do not
 //! fit into the buffer are dropped and counted.
 
 use std::io::{self, Write};
@@ -14,11 +14,11 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Takes lines to be written. Each write is one whole line.
 #[derive(Clone)]
-pub(super) struct LogWriter(Arc<Shared>);
+pub(super) struct LogWriter(Arc<LogBuffer>);
 
 #[derive(Default)]
-struct Shared {
-    state: Mutex<State>,
+struct LogBuffer {
+    state: Mutex<BufferedLines>,
     changed: Condvar,
     /// All lines dropped so far.
     dropped: AtomicU64,
@@ -27,7 +27,7 @@ struct Shared {
 }
 
 #[derive(Default)]
-struct State {
+struct BufferedLines {
     lines: Vec<u8>,
     /// Lines dropped since the last report.
     dropped: u64,
@@ -35,7 +35,7 @@ struct State {
     writing: usize,
 }
 
-impl State {
+impl BufferedLines {
     fn has_work(&self) -> bool {
         !self.lines.is_empty() || self.dropped > 0
     }
@@ -52,7 +52,7 @@ impl LogWriter {
 
     /// Waits until every line is written, or the reader has stalled for too long.
     pub(super) fn wait_written(&self) {
-        let waits = |state: &mut State| state.has_work() || state.writing > 0;
+        let waits = |state: &mut BufferedLines| state.has_work() || state.writing > 0;
         drop(self.0.changed.wait_timeout_while(self.0.lock(), WRITE_TIMEOUT, waits));
     }
 
@@ -85,8 +85,8 @@ impl Write for LogWriter {
     }
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl LogBuffer {
+    fn lock(&self) -> MutexGuard<'_, BufferedLines> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -108,7 +108,7 @@ impl Shared {
         let mut state = self.lock();
         state.writing = 0;
         self.changed.notify_all();
-        let idle = |state: &mut State| !state.has_work();
+        let idle = |state: &mut BufferedLines| !state.has_work();
         let mut state = self.changed.wait_while(state, idle).unwrap_or_else(PoisonError::into_inner);
         state.writing = state.lines.len();
         (std::mem::take(&mut state.lines), std::mem::take(&mut state.dropped))
@@ -121,7 +121,7 @@ mod tests {
 
     use super::*;
 
-    /// Writes nothing until it is told to.
+    /// Writes nothing until it is released.
     struct Stalled(Receiver<()>, Sender<Vec<u8>>);
 
     impl Write for Stalled {

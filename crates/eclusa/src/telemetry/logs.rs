@@ -34,7 +34,7 @@ pub(crate) fn start(log: &LogConfig, clock: Arc<dyn Clock>) -> Result<(), LogErr
     let lines = WRITER.get_or_init(|| writer).clone();
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(move || lines.clone());
     if json {
-        builder.event_format(Json { clock }).finish().try_init()?;
+        builder.event_format(JsonLines { clock }).finish().try_init()?;
     } else {
         builder.with_target(false).with_ansi(stderr().is_terminal()).finish().try_init()?;
     }
@@ -92,11 +92,11 @@ pub(crate) enum LogError {
 }
 
 /// One flat JSON object per line: `timestamp`, `level`, `message`, then the fields.
-struct Json {
+struct JsonLines {
     clock: Arc<dyn Clock>,
 }
 
-impl<S, N> FormatEvent<S, N> for Json
+impl<S, N> FormatEvent<S, N> for JsonLines
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
     N: for<'a> FormatFields<'a> + 'static,

@@ -14,7 +14,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use tokio::time::Instant;
 
-use super::answers::Answers;
+use super::answers::AnswerMeter;
 use super::exposition::Exposition;
 use super::process::ProcessMetrics;
 use super::quoted::Quoted;
@@ -90,8 +90,8 @@ pub struct Metrics {
     reconciled: Family<Reconciled, Counter>,
     drift: Family<OfPolicy, Gauge<f64, std::sync::atomic::AtomicU64>>,
     /// Responses of direct lanes.
-    pub(crate) answers: Answers,
-    /// How far starts were from what jobs were told, in the last hour.
+    pub(crate) answers: AnswerMeter,
+    /// How far starts were from the estimates at intake, in the last hour.
     pub(crate) quoted: Quoted,
 }
 
@@ -129,7 +129,7 @@ impl Default for Metrics {
             lives: Family::new_with_constructor(histogram),
             reconciled: Family::default(),
             drift: Family::default(),
-            answers: Answers::default(),
+            answers: AnswerMeter::default(),
             quoted: Quoted::default(),
         }
     }

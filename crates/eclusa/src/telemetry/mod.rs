@@ -14,7 +14,7 @@ mod refusals;
 mod snapshot;
 pub(crate) mod traces;
 
-pub(crate) use answers::Answers;
+pub(crate) use answers::AnswerMeter;
 pub(crate) use endings::{log_alert, log_end, log_retry};
 pub(crate) use exposition::Exposition;
 pub(crate) use logs::{flush, print, start};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use eclusa_core::{BucketQuery, BucketView, MAX_BATCH, Name, Store, StoreError, Tokens};
 
-use crate::config::{Policy, ScopeSource, Upstream};
+use crate::config::{Policy, ScopeSource, UpstreamConfig};
 
 /// Maximum scoped buckets read for one scrape.
 const MAX_LOOKED_AT: usize = 10_000;
@@ -53,7 +53,7 @@ fn whole(tokens: Tokens) -> i64 {
 /// The levels of all policies of `upstreams`.
 pub(crate) async fn policy_levels(
     store: &impl Store,
-    upstreams: &BTreeMap<Name, Upstream>,
+    upstreams: &BTreeMap<Name, UpstreamConfig>,
 ) -> Result<Vec<PolicyLevel>, StoreError> {
     let policies =
         upstreams.iter().flat_map(|(name, upstream)| upstream.policies().iter().map(move |p| (name, p)));

@@ -1,4 +1,4 @@
-//! How far the real starts of jobs were from the starts that they were told, in the last hour.
+//! How far the real starts of jobs were from the estimates at intake, in the last hour.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, PoisonError};
@@ -19,7 +19,7 @@ const KEPT: usize = 1_000;
 pub(crate) struct Quoted(Mutex<BTreeMap<Name, VecDeque<(Instant, Duration)>>>);
 
 impl Quoted {
-    /// A job of `lane` started `off` before or after it was told.
+    /// A job of `lane` started `off` before or after the estimate.
     pub(crate) fn note(&self, lane: &Name, off: Duration, now: Instant) {
         let mut lanes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if !lanes.contains_key(lane) {

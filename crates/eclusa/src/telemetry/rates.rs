@@ -9,7 +9,7 @@ use std::time::Duration;
 use eclusa_core::{LaneView, Name, Totals};
 use tokio::time::Instant;
 
-use super::Answers;
+use super::AnswerMeter;
 use crate::words::LaneRates;
 
 /// How often totals are sampled.
@@ -34,7 +34,7 @@ struct TotalsSample {
 
 impl Rates {
     /// Takes a sample of the totals.
-    pub(crate) fn sample(&self, lanes: &[LaneView], answers: &Answers, at: Instant) {
+    pub(crate) fn sample(&self, lanes: &[LaneView], answers: &AnswerMeter, at: Instant) {
         let totals = lanes.iter().map(|lane| (lane.name.clone(), lane.totals, answers.total(&lane.name)));
         let totals = totals.collect();
         let mut samples = self.lock();
@@ -45,7 +45,7 @@ impl Rates {
     }
 
     /// The rates of `lane`, just read, since the oldest sample.
-    pub(crate) fn of(&self, lane: &LaneView, answers: &Answers, now: Instant) -> LaneRates {
+    pub(crate) fn of(&self, lane: &LaneView, answers: &AnswerMeter, now: Instant) -> LaneRates {
         let samples = self.lock();
         let Some(oldest) = samples.front() else { return LaneRates::default() };
         let then = oldest.totals.iter().find(|(name, ..)| *name == lane.name);
@@ -60,9 +60,9 @@ impl Rates {
         LaneRates {
             accepted: rate(|totals| totals.accepted),
             started: rate(|totals| totals.started),
-            completed: rate(completed),
+            completed: rate(Totals::completed_jobs),
             failed: rate(|totals| totals.failed),
-            dropped: rate(|totals| totals.expired + totals.preempted + totals.refused),
+            dropped: rate(Totals::dropped_jobs),
             answered: per_second(answers.total(&lane.name).saturating_sub(answered)),
             seconds: rounded(span.as_secs_f64()),
         }
@@ -71,12 +71,6 @@ impl Rates {
     fn lock(&self) -> MutexGuard<'_, VecDeque<TotalsSample>> {
         self.samples.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// Jobs completed, by their own call or otherwise.
-fn completed(totals: &Totals) -> u64 {
-    let answered = totals.cache_hits + totals.coalesced + totals.fallbacks;
-    totals.completed + answered.saturating_sub(totals.answered_at_intake)
 }
 
 fn rounded(number: f64) -> f64 {
@@ -119,14 +113,14 @@ mod tests {
     async fn a_rate_is_what_happened_since_the_oldest_sample() {
         let (rates, start) = (Rates::default(), Instant::now());
         assert_eq!(
-            rates.of(&accepted(7), &Answers::default(), start),
+            rates.of(&accepted(7), &AnswerMeter::default(), start),
             LaneRates::default(),
             "nothing is known yet"
         );
-        rates.sample(&[accepted(7)], &Answers::default(), start);
-        let soon = rates.of(&accepted(9), &Answers::default(), start + Duration::from_millis(10));
+        rates.sample(&[accepted(7)], &AnswerMeter::default(), start);
+        let soon = rates.of(&accepted(9), &AnswerMeter::default(), start + Duration::from_millis(10));
         assert_eq!((soon.accepted, soon.seconds), (2.0, 0.01), "a period this short gives no rate");
-        let later = rates.of(&accepted(22), &Answers::default(), start + Duration::from_secs(10));
+        let later = rates.of(&accepted(22), &AnswerMeter::default(), start + Duration::from_secs(10));
         assert_eq!((later.accepted, later.seconds), (1.5, 10.0));
     }
 
@@ -137,13 +131,13 @@ mod tests {
             // One job a second for 250 seconds, then none.
             rates.sample(
                 &[accepted((number * 5).min(250))],
-                &Answers::default(),
+                &AnswerMeter::default(),
                 start + EVERY * u32::try_from(number).unwrap(),
             );
         }
         assert_eq!(rates.lock().len(), 13);
         let seen = |total| {
-            let rates = rates.of(&accepted(total), &Answers::default(), start + EVERY * 99);
+            let rates = rates.of(&accepted(total), &AnswerMeter::default(), start + EVERY * 99);
             (rates.accepted, rates.seconds)
         };
         assert_eq!((seen(250), seen(310)), ((0.0, 60.0), (1.0, 60.0)));
@@ -151,7 +145,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn every_kind_of_completion_and_drop_counts() {
-        let (rates, answers, start) = (Rates::default(), Answers::default(), Instant::now());
+        let (rates, answers, start) = (Rates::default(), AnswerMeter::default(), Instant::now());
         let mail = Name::new("mail").unwrap();
         answers.count(&mail, 200);
         rates.sample(&[lane(Totals::default())], &answers, start);

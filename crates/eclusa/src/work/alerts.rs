@@ -6,7 +6,7 @@ use std::time::Duration;
 use eclusa_core::{AlertChanges, AlertKey, AlertRule, Condition, Evaluation, Severity, Watch};
 
 use super::Workers;
-use crate::config::{Config, Upstream};
+use crate::config::{Config, UpstreamConfig};
 use crate::peers::Peers;
 use crate::store::{AnyStore, ServerFacts};
 use crate::telemetry::{log_alert, policy_levels};
@@ -65,7 +65,7 @@ async fn evaluation(config: &Config, store: &AnyStore) -> Evaluation {
 }
 
 async fn low_policies(config: &Config, store: &AnyStore) -> Vec<Condition> {
-    if config.upstreams.values().flat_map(Upstream::policies).all(|one| one.alert_below.is_none()) {
+    if config.upstreams.values().flat_map(UpstreamConfig::policies).all(|one| one.alert_below.is_none()) {
         return Vec::new();
     }
     let levels = policy_levels(store, &config.upstreams).await.unwrap_or_default();

@@ -114,10 +114,7 @@ impl Dispatcher {
                 gates: gates.clone(),
             };
             let slot = taken.iter_mut().find_map(TakenSlots::split_one);
-            self.workers.life.running.spawn(async move {
-                run.to_its_end().await;
-                drop(slot);
-            });
+            self.workers.life.running.spawn(async move { run.to_its_end(slot).await });
         }
     }
 

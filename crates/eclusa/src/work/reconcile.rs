@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::Workers;
-use crate::config::{Policy, PolicyClass, Reconcile, ScopeSource, StateFormat, Upstream};
+use crate::config::{Policy, PolicyClass, Reconcile, ScopeSource, StateFormat, UpstreamConfig};
 use crate::decide::{Permit, PermitAnswer};
 use crate::execute::{CallContext, CallEnd, Called, Sent};
 use crate::ids::own_nonce;
@@ -105,7 +105,7 @@ impl Reconciler {
         };
         let (then, asked) = (self.counts().await?, Instant::now());
         match self.call(permit, request, &takes).await {
-            Ok(told) => self.compare(&told, &then, asked).await?,
+            Ok(balances) => self.compare(&balances, &then, asked).await?,
             Err(reason) => self.failed(&reason),
         }
         Ok(every)
@@ -141,6 +141,7 @@ impl Reconciler {
             lease: self.rules.config.workers.lease.into(),
             nonce: own_nonce(),
             after: None,
+            probe: true,
         };
         let asked = self.parts.workers.decider.admit(ask).await?;
         self.parts.workers.decider.store_answers();
@@ -220,26 +221,26 @@ impl Reconciler {
     /// Corrects balances that differ, and logs that.
     async fn compare(
         &mut self,
-        told: &[ReportedBalance],
+        balances: &[ReportedBalance],
         then: &BTreeMap<Arc<str>, Tokens>,
         asked: Instant,
     ) -> Result<(), StoreError> {
         let rules = self.rules.clone();
-        let policies = rules.config.upstreams.get(&self.name).map_or(&[][..], Upstream::policies);
+        let policies = rules.config.upstreams.get(&self.name).map_or(&[][..], UpstreamConfig::policies);
         let shared = policies.iter().filter(|policy| policy.scope == ScopeSource::Upstream);
         let shared: Vec<UpstreamWide<'_>> =
             shared.filter_map(|policy| Some((policy, policy.classes.first()?))).collect();
-        self.note_differences(policies, &shared, told);
+        self.note_differences(policies, &shared, balances);
         let both = shared.iter().filter_map(|(policy, class)| {
-            Some((*policy, *class, told.iter().find(|told| told.name == policy.name.as_str())?))
+            Some((*policy, *class, balances.iter().find(|balance| balance.name == policy.name.as_str())?))
         });
         let both: Vec<_> = both.collect();
         for batch in both.chunks(MAX_BATCH) {
             let asked_ago = Span::from(asked.elapsed());
-            let correction = |(policy, class, told): &(&Policy, &PolicyClass, &ReportedBalance)| {
+            let correction = |(policy, class, balance): &(&Policy, &PolicyClass, &ReportedBalance)| {
                 let bucket = policy.bucket(&self.name, class, None);
                 let when_asked = then.get(&bucket.key()).copied().unwrap_or(class.bucket.capacity());
-                Correction { bucket, spec: class.bucket, reported: told.available, when_asked, asked_ago }
+                Correction { bucket, spec: class.bucket, reported: balance.available, when_asked, asked_ago }
             };
             let corrections: Vec<Correction> = batch.iter().map(correction).collect();
             let buckets: Vec<BucketId> = corrections.iter().map(|one| one.bucket.clone()).collect();
@@ -273,23 +274,24 @@ impl Reconciler {
         &mut self,
         policies: &[Policy],
         shared: &[UpstreamWide<'_>],
-        told: &[ReportedBalance],
+        balances: &[ReportedBalance],
     ) {
-        let of = |policy: &Policy| told.iter().find(|told| told.name == policy.name.as_str());
-        let unknown = told.iter().filter(|told| policies.iter().all(|p| p.name.as_str() != told.name));
-        let unknown: Vec<&str> = unknown.map(|told| told.name.as_str()).collect();
-        let untold = shared.iter().filter(|(policy, _)| of(policy).is_none());
-        let untold: Vec<&str> = untold.map(|(policy, _)| policy.name.as_str()).collect();
+        let of = |policy: &Policy| balances.iter().find(|balance| balance.name == policy.name.as_str());
+        let unknown =
+            balances.iter().filter(|balance| policies.iter().all(|p| p.name.as_str() != balance.name));
+        let unknown: Vec<&str> = unknown.map(|balance| balance.name.as_str()).collect();
+        let unreported = shared.iter().filter(|(policy, _)| of(policy).is_none());
+        let unreported: Vec<&str> = unreported.map(|(policy, _)| policy.name.as_str()).collect();
         let other = shared.iter().filter(|(policy, class)| of(policy).is_some_and(|t| !t.agrees_with(class)));
         let other: Vec<&str> = other.map(|(policy, _)| policy.name.as_str()).collect();
-        let [unknown, untold, other] = [unknown, untold, other].map(|names| names.join(" "));
-        let noted = format!("{unknown};{untold};{other}");
+        let [unknown, unreported, other] = [unknown, unreported, other].map(|names| names.join(" "));
+        let noted = format!("{unknown};{unreported};{other}");
         if noted != self.noted && noted.len() > 2 {
             let upstream = &self.name;
             tracing::warn!(
                 %upstream,
                 unknown_here = unknown,
-                not_told = untold,
+                unreported,
                 other_capacity_or_refill = other,
                 "The upstream's policies differ from the config"
             );

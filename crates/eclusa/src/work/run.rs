@@ -15,12 +15,13 @@ use tokio::time::Instant;
 
 use super::Workers;
 use super::heartbeat::MARGIN;
-use crate::api::model::{AlertMessage, Job};
+use super::slots::{TakenSlots, release_early};
 use crate::awaited::{FollowUp, Submitted, external_id, submit_failed};
-use crate::config::{Async, Lane, OnFailure, UpstreamKey};
+use crate::config::{Async, LaneConfig, OnFailure, UpstreamKeyConfig};
 use crate::execute::http::shape::{JobValues, Shaped, for_upstream};
 use crate::execute::{Attempt, CallContext, CallEnd, Called, Judged, Sent};
 use crate::ids::made_ms;
+use crate::model::{AlertMessage, Job};
 use crate::request::{Content, Envelope, Mail, Response};
 use crate::rules::Rules;
 use crate::telemetry::log_retry;
@@ -38,7 +39,7 @@ pub(super) struct Run {
     /// The rules when it started; it ends under the same.
     pub(super) rules: Arc<Rules>,
     /// The rules of its lane.
-    pub(super) lane_rules: Arc<Lane>,
+    pub(super) lane_rules: Arc<LaneConfig>,
     pub(super) grant: Grant,
     /// When the grant was asked for.
     pub(super) asked: Instant,
@@ -82,13 +83,13 @@ impl Order {
 
 impl Run {
     /// Runs the job until it is settled, its lease is lost, or the process aborts it.
-    pub(super) async fn to_its_end(&self) {
+    pub(super) async fn to_its_end(&self, slot: Option<TakenSlots>) {
         let lease = self.rules.config.workers.lease;
         let hold = self.workers.leases.hold(self.grant.lease, self.asked + lease);
         let (mut at, sent) = (self.grant.upstream.clone(), Sent::default());
         tokio::select! {
             biased;
-            () = self.along_the_chain(&mut at, &sent) => {}
+            () = self.along_the_chain(&mut at, &sent, slot) => {}
             () = hold.lost(lease / MARGIN) => {
                 tracing::warn!(jobId = %self.grant.job, lane = %self.lane, "Lease lost, call cancelled");
             }
@@ -102,7 +103,7 @@ impl Run {
     }
 
     /// Calls one upstream after the other. `at` is the upstream where the job is, with the key if it has keys.
-    async fn along_the_chain(&self, at: &mut Name, sent: &Sent) {
+    async fn along_the_chain(&self, at: &mut Name, sent: &Sent, slot: Option<TakenSlots>) {
         let mut order = match Order::read(&self.lane, self.grant.job, &self.grant.payload) {
             Ok(order) => order,
             Err(error) => {
@@ -127,7 +128,7 @@ impl Run {
             self.workers.metrics.count_call(&upstream, judgement, report.retry_after.is_some());
             if !self.may_go_on(&judged) {
                 let _span = self.settling(trace, &judged);
-                self.settle(at, judged, called.answer, left).await;
+                release_early(slot, self.settle(at, judged, called.answer, left)).await;
                 return;
             }
             let gates = trace.map(|trace| self.span(trace, "gates", SpanKind::Internal));
@@ -140,7 +141,7 @@ impl Run {
                 }
                 Some(Advanced::Exhausted) => {
                     let _span = self.settling(trace, &judged);
-                    self.settle(at, judged, called.answer, left).await;
+                    release_early(slot, self.settle(at, judged, called.answer, left)).await;
                     return;
                 }
                 Some(Advanced::Stale) => return self.give_back(judged),
@@ -206,7 +207,7 @@ impl Run {
     fn shaped(
         &self,
         upstream: &Name,
-        key: Option<&UpstreamKey>,
+        key: Option<&UpstreamKeyConfig>,
         envelope: &Envelope,
     ) -> Result<Option<Shaped>, CallEnd> {
         let params: Option<Value> =

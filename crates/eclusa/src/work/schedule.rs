@@ -10,9 +10,9 @@ use eclusa_core::{Fire, Fired, Name, NewJob, Span, Store, StoreError, Time};
 use tokio::task::JoinSet;
 
 use super::{POLL, Workers};
-use crate::api::JobRequest;
 use crate::config::{Missed, Schedule};
 use crate::ids::Ids;
+use crate::model::JobRequest;
 use crate::policy::{Scopes, Subject, Takes};
 use crate::rules::Rules;
 use crate::store::AnyStore;
@@ -163,12 +163,12 @@ impl Timetable {
                 last
             }
             Fired::Submitted(answer) => match (answer.jobs.first(), id) {
-                (Some(told), _) if told.is_refused() => {
+                (Some(enqueued), _) if enqueued.is_refused() => {
                     self.refused(moment).await;
                     last
                 }
-                (told, id) => {
-                    if let (Some(_), Some(id)) = (told, id) {
+                (enqueued, id) => {
+                    if let (Some(_), Some(id)) = (enqueued, id) {
                         tracing::info!(schedule = %self.name, jobId = %id, moment = iso(moment), "Scheduled job enqueued");
                     }
                     self.refusal_logged = false;

@@ -1,9 +1,13 @@
 //! Slots: how many jobs this process runs at the same time, in total and per lane.
 
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 
 use eclusa_core::MAX_BATCH;
+use futures_util::poll;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::yield_now;
 
 /// The slots that one lane can use.
 pub(super) struct Slots {
@@ -61,6 +65,8 @@ impl Slots {
             reserved = self.reserved.clone().acquire_owned() => reserved,
         };
         let Ok(process) = process else { return Vec::new() };
+        // Calls often end together: let the others release their slots first.
+        yield_now().await;
         let mut taken = vec![TakenSlots { own, process }];
         taken.extend(self.more(&self.shared, MAX_BATCH - 1));
         let count: usize = taken.iter().map(TakenSlots::len).sum();
@@ -99,6 +105,18 @@ impl TakenSlots {
     /// Splits off one slot.
     pub(super) fn split_one(&mut self) -> Option<TakenSlots> {
         Some(TakenSlots { own: self.own.split(1)?, process: self.process.split(1)? })
+    }
+}
+
+/// Starts `settling` and then releases the slot, because the call is over. The store gets the settlement before the
+/// question for the next job, so one append can hold both.
+pub(super) async fn release_early<S, T>(slot: S, settling: impl Future<Output = T>) -> T {
+    let mut settling = pin!(settling);
+    let early = poll!(&mut settling);
+    drop(slot);
+    match early {
+        Poll::Ready(settled) => settled,
+        Poll::Pending => settling.await,
     }
 }
 
@@ -161,5 +179,37 @@ mod tests {
         assert_eq!(total(&lane.take().await), 2, "one still runs");
         drop(one);
         assert_eq!(total(&lane.take().await), 3);
+    }
+
+    #[tokio::test]
+    async fn a_slot_is_free_while_the_settlement_is_being_stored() {
+        let lane = Slots::new(&pool(1), &pool(0), &pool(1));
+        let slot = lane.take_one();
+        let (asked, stored) = (Semaphore::new(0), Semaphore::new(0));
+        let settling = async {
+            asked.add_permits(1);
+            stored.acquire().await.map(drop)
+        };
+        let next = async {
+            assert_eq!(asked.available_permits(), 1, "the store is asked first");
+            assert!(lane.take_one().is_some());
+            stored.add_permits(1);
+        };
+        let (settled, ()) = tokio::join!(biased; release_early(slot, settling), next);
+        assert!(settled.is_ok());
+    }
+
+    #[tokio::test]
+    async fn slots_that_are_released_together_are_taken_together() {
+        let lane = Slots::new(&pool(3), &pool(0), &pool(3));
+        let taken: Vec<_> = std::iter::from_fn(|| lane.take_one()).collect();
+        let release = async {
+            for slot in taken {
+                drop(slot);
+                yield_now().await;
+            }
+        };
+        let (next, ()) = tokio::join!(lane.take(), release);
+        assert!(total(&next) > 1);
     }
 }

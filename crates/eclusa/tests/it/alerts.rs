@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use base64::Engine as _;
-use eclusa::fake::{Answer, Behaviour, FakeUpstream, Latch, Seen};
+use eclusa::fake::{Answer, Behaviour, FakeUpstream, Latch, ReceivedRequest};
 use ring::hmac;
 use serde_json::{Value, json};
 
@@ -36,12 +36,12 @@ fn on_redis(redis: &RedisServer, config: &str) -> String {
     )
 }
 
-fn header<'a>(seen: &'a Seen, name: &str) -> &'a str {
+fn header<'a>(seen: &'a ReceivedRequest, name: &str) -> &'a str {
     seen.headers.get(name).map_or("", |value| value.to_str().unwrap())
 }
 
 /// The posted message, after checking its signature.
-fn message(seen: &Seen, secret: &str) -> Value {
+fn message(seen: &ReceivedRequest, secret: &str) -> Value {
     let signed = [header(seen, "webhook-id"), ".", header(seen, "webhook-timestamp"), "."].concat();
     let message = [signed.as_bytes(), &seen.body].concat();
     let signature = header(seen, "webhook-signature").strip_prefix("v1,").unwrap();

@@ -1,7 +1,7 @@
 //! Callbacks when a job ends.
 
 use base64::Engine as _;
-use eclusa::fake::{Answer, Behaviour, FakeUpstream, Latch, Seen};
+use eclusa::fake::{Answer, Behaviour, FakeUpstream, Latch, ReceivedRequest};
 use ring::hmac;
 use serde_json::{Value, json};
 
@@ -18,12 +18,12 @@ fn config(upstream: &FakeUpstream, hosts: &str, lane: &str) -> String {
     )
 }
 
-fn header<'a>(seen: &'a Seen, name: &str) -> &'a str {
+fn header<'a>(seen: &'a ReceivedRequest, name: &str) -> &'a str {
     seen.headers.get(name).map_or("", |value| value.to_str().unwrap())
 }
 
 /// The job in a callback, after checking its signature.
-fn reported(seen: &Seen) -> Value {
+fn reported(seen: &ReceivedRequest) -> Value {
     let signed = [header(seen, "webhook-id"), ".", header(seen, "webhook-timestamp"), "."].concat();
     let message = [signed.as_bytes(), &seen.body].concat();
     let signature = header(seen, "webhook-signature").strip_prefix("v1,").unwrap();
@@ -57,7 +57,7 @@ async fn the_end_is_reported_signed_and_retried_until_received() {
     let ids: Vec<_> = heard.iter().map(|seen| header(seen, "webhook-id")).collect();
     assert!(ids.iter().all(|id| *id == ids[0]), "a repeated message is the same message");
     let mut shown = program.get(&format!("/v1/jobs/{id}")).await.json();
-    shown.as_object_mut().unwrap().remove("request").expect("only who asks for a job is shown its request");
+    shown.as_object_mut().unwrap().remove("request").expect("only `GET /v1/jobs/{id}` shows the request");
     assert_eq!(reported(&heard[2]), shown);
     assert_eq!(reported(&heard[0])["result"]["body"], "image");
 
@@ -68,7 +68,7 @@ async fn the_end_is_reported_signed_and_retried_until_received() {
 }
 
 #[tokio::test]
-async fn who_is_gone_leaves_a_dead_letter() {
+async fn a_callback_host_that_is_gone_leaves_a_dead_letter() {
     let upstream = FakeUpstream::start(Answer::status(200)).await.unwrap();
     let listener = FakeUpstream::start(Answer::status(410)).await.unwrap();
     let program = Program::start(&config(&upstream, "\"127.0.0.1\"", ""), &[]).await;

@@ -97,13 +97,19 @@ async fn a_session_has_the_role_and_the_bounds_of_its_key() {
     let pause = "/v1/lanes/work/pause";
     assert_eq!(post(pause, &[]).await, 403, "nothing says that its own page asks");
     assert_eq!(post(pause, &[("origin", "http://evil.example")]).await, 403);
+    assert_eq!(post(pause, &[("origin", "null")]).await, 403);
     assert_eq!(post(pause, &[("sec-fetch-site", "same-site")]).await, 403);
+    let both = [("origin", "http://evil.example"), ("sec-fetch-site", "same-origin")];
+    assert_eq!(post(pause, &both).await, 403, "the origin decides");
+    assert_eq!(post(pause, &[("sec-fetch-site", "same-origin")]).await, 200);
     assert_eq!(post(pause, &[("origin", &own)]).await, 200);
     assert_eq!(post("/v1/lanes/other/pause", &[("origin", &own)]).await, 403, "its key is for another lane");
     assert_eq!(post("/proxy/work/a", &[("origin", &own)]).await, 401, "the proxy takes keys only");
-    let audited = program.logged("Lane paused", &[]).await;
-    assert_eq!(audited["by"], "operator");
+    program.logged("Lane paused", &[("audit", "pause"), ("by", "operator")]).await;
+    program.logged("Signed in", &[("audit", "sign_in"), ("by", "operator")]).await;
 
+    let foreign = [("cookie", cookie.as_str()), ("origin", "http://evil.example")];
+    assert_eq!(program.send("DELETE", "/v1/session", &foreign, "").await.status, 403);
     let out = program.send("DELETE", "/v1/session", &[("cookie", &cookie), ("origin", &own)], "").await;
     assert_eq!((out.status, out.header("set-cookie").contains("Max-Age=0")), (204, true));
 }

@@ -1,14 +1,13 @@
-//! `eclusa demo`: the printed commands work in a shell.
+//! `eclusa demo`: the printed commands work in a shell, and the story is what is printed.
 
-use tokio::io::{AsyncBufReadExt, BufReader};
+use serde_json::Value;
 use tokio::process::Command;
 
-use crate::program::{PATIENCE, eclusa};
+use crate::program::{PATIENCE, Program};
 
 #[tokio::test]
 async fn every_command_that_is_printed_works() {
-    let mut demo = eclusa().args(["demo", "--listen", "127.0.0.1:0"]).spawn().unwrap();
-    let mut lines = BufReader::new(demo.stdout.take().unwrap()).lines();
+    let (_demo, mut lines) = Program::demo().await;
     let (mut commands, mut tries) = (Vec::new(), false);
     let read = async {
         while let Some(line) = lines.next_line().await.unwrap() {
@@ -29,5 +28,40 @@ async fn every_command_that_is_printed_works() {
     // The upstreams of the demo fail now and then, so the first call may take longer than its wait.
     assert_eq!(out.matches("HTTP/1.1 20").count(), 2, "{out}");
     assert!(out.contains("\nstatus "), "{out}");
-    demo.kill().await.unwrap();
+}
+
+/// Takes the minute that the story takes.
+#[tokio::test]
+async fn what_the_story_says_happens() {
+    let (demo, mut lines) = Program::demo().await;
+    let mut scene = async |text: &str| {
+        let read = async {
+            while let Some(line) = lines.next_line().await.unwrap() {
+                if line.contains(text) {
+                    return;
+                }
+            }
+            panic!("the demo ended before it printed: {text}");
+        };
+        tokio::time::timeout(PATIENCE, read).await.unwrap();
+    };
+    let shows = async |path: &str, wanted: fn(&Value) -> bool| {
+        demo.until(path, |answer| wanted(&answer.json())).await;
+    };
+    scene("bureau allows 60 a minute").await;
+    shows("/v1/lanes/score", |lane| lane["held"]["reason"] == "window").await;
+    scene("moody goes down").await;
+    shows("/v1/breakers/moody", |breaker| breaker["degraded"] == true).await;
+    shows("/v1/jobs?lane=render&status=completed", |page| {
+        page["jobs"].as_array().unwrap().iter().any(|job| job["upstream"] == "flaky")
+    })
+    .await;
+    scene("moody is back").await;
+    shows("/v1/breakers/moody", |breaker| breaker["degraded"] == false).await;
+    scene("which ledger rejects").await;
+    shows("/v1/dead-letters?lane=invoice", |page| page["deadLetters"][0]["lastFailureCode"] == "422").await;
+    scene("the dead letter is replayed").await;
+    shows("/v1/dead-letters?lane=invoice", |page| page["deadLetters"] == Value::Array(Vec::new())).await;
+    scene("what waited for bureau starts").await;
+    shows("/v1/lanes/score", |lane| lane["held"].is_null()).await;
 }

@@ -218,6 +218,6 @@ async fn a_job_shows_its_request_but_no_secrets_and_masked_fields_only_to_admins
             assert!(list["jobs"][0].get("request").is_none() && list["jobs"][0].get("params").is_none());
         }
     }
-    assert_eq!(reported["request"], masked, "also to who waits for the job it enqueues");
+    assert_eq!(reported["request"], masked, "also for a caller that waits for its job");
     assert_eq!(upstream.requests()[0].headers["x-api-key"], "k", "it is sent as it came");
 }

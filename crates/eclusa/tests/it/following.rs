@@ -63,7 +63,7 @@ async fn a_job_is_followed_along_its_chain_to_its_end() {
         (&json!("replicate"), &json!("429"), &json!("replicate: 429 Too Many Requests"))
     );
     let mut shown = program.get(&format!("/v1/jobs/{id}")).await.json();
-    shown.as_object_mut().unwrap().remove("request").expect("only who asks for a job is shown its request");
+    shown.as_object_mut().unwrap().remove("request").expect("only `GET /v1/jobs/{id}` shows the request");
     assert_eq!(reported[4].2["job"], shown);
 
     let rest = program.send("GET", &path, &[("last-event-id", "3")], "").await;
@@ -100,7 +100,7 @@ async fn a_job_is_followed_from_another_process_than_the_one_that_decides() {
     let api = Program::start_as("api", &config).await;
     api.until("/readyz", |answer| answer.status == 200).await;
     let owner = &api.get("/v1/health").await.json()["owner"]["id"];
-    assert_eq!(*owner, worker.get("/v1/health").await.json()["owner"]["id"], "they agree who decides");
+    assert_eq!(*owner, worker.get("/v1/health").await.json()["owner"]["id"], "they agree on the owner");
     let id = api.enqueue("work", &json!({ "request": { "path": "/a" } })).await;
     let open = async {
         fal.wait_for(1).await;

@@ -4,9 +4,9 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use bytes::Bytes;
-use eclusa::config::Upstream;
+use eclusa::config::UpstreamConfig;
 use eclusa::execute::CallEnd;
-use eclusa::execute::http::{BodyError, Head, Streamed};
+use eclusa::execute::http::{BodyError, RequestHead, Streamed};
 use eclusa::fake::{Answer, FakeUpstream, Latch};
 use futures_util::stream;
 use http::{HeaderMap, Method};
@@ -20,11 +20,11 @@ use crate::http_upstream::{client, context, free_port, rules, rules_with};
 
 const SHORT: Duration = Duration::from_millis(250);
 
-fn post() -> Head {
-    Head { method: Method::POST, path: "/up".into(), query: None, headers: HeaderMap::new() }
+fn post() -> RequestHead {
+    RequestHead { method: Method::POST, path: "/up".into(), query: None, headers: HeaderMap::new() }
 }
 
-async fn stream<B>(rules: &Upstream, body: B) -> Result<Streamed, CallEnd>
+async fn stream<B>(rules: &UpstreamConfig, body: B) -> Result<Streamed, CallEnd>
 where
     B: Body<Data = Bytes, Error = Infallible> + Send + Unpin + 'static,
 {
@@ -64,7 +64,7 @@ async fn the_answer_is_there_before_its_body_is() {
 #[tokio::test]
 async fn a_long_upload_is_not_silence() {
     let fake = FakeUpstream::start(Answer::status(200)).await.unwrap();
-    let rules = Upstream { timeout: SHORT * 2, ..rules(&fake.url()) };
+    let rules = UpstreamConfig { timeout: SHORT * 2, ..rules(&fake.url()) };
     let streamed = stream(&rules, slow(10, SHORT / 4)).await.unwrap();
     assert_eq!(streamed.status, 200);
     let seen = &fake.requests()[0];
@@ -74,13 +74,13 @@ async fn a_long_upload_is_not_silence() {
 #[tokio::test]
 async fn a_caller_that_takes_its_time_is_not_the_upstreams_silence() {
     let fake = FakeUpstream::start(Answer::status(200)).await.unwrap();
-    let rules = Upstream { timeout: SHORT * 2, ..rules(&fake.url()) };
+    let rules = UpstreamConfig { timeout: SHORT * 2, ..rules(&fake.url()) };
     assert_eq!(stream(&rules, slow(2, SHORT * 4)).await.unwrap().status, 200);
 }
 
 #[tokio::test]
 async fn silence_ends_it_before_and_within_the_answer() {
-    let short = |url: String| Upstream { timeout: SHORT, ..rules(&url) };
+    let short = |url: String| UpstreamConfig { timeout: SHORT, ..rules(&url) };
     let fake = FakeUpstream::start(Answer::hang()).await.unwrap();
     let end = stream(&short(fake.url()), Full::default()).await.unwrap_err();
     assert!(matches!(end, CallEnd::TimedOut(_)), "{end:?}");
@@ -111,7 +111,7 @@ async fn in_parts(mut tell: mpsc::Receiver<()>) -> String {
 async fn each_part_has_its_own_timeout_and_the_readers_time_does_not_count() {
     let limit = SHORT * 4;
     let (tell, reported) = mpsc::channel(1);
-    let rules = Upstream { timeout: limit, ..rules(&in_parts(reported).await) };
+    let rules = UpstreamConfig { timeout: limit, ..rules(&in_parts(reported).await) };
     let mut streamed = stream(&rules, Full::default()).await.unwrap();
     for _ in 0..4 {
         // The reader is slow and then waits for the upstream, longer than the limit in total.

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use eclusa::config::{Secret, Tls, Upstream};
+use eclusa::config::{Secret, Tls, UpstreamConfig};
 use eclusa::execute::CallEnd;
 use eclusa::execute::http::HttpUpstream;
 use eclusa::fake::{Answer, FakeUpstream};
@@ -81,7 +81,7 @@ pub(crate) async fn door(
 }
 
 fn https(to: SocketAddr, tls: Tls) -> HttpUpstream {
-    client(&Upstream { tls, ..rules(&format!("https://{to}")) })
+    client(&UpstreamConfig { tls, ..rules(&format!("https://{to}")) })
 }
 
 fn trusting(authority: &Authority) -> Tls {

@@ -4,7 +4,7 @@ use std::net::TcpListener;
 use std::time::Duration;
 
 use eclusa::SystemClock;
-use eclusa::config::{BaseUrl, HttpRules, Tls, Upstream, UpstreamKind};
+use eclusa::config::{BaseUrl, HttpRules, Tls, UpstreamConfig, UpstreamKind};
 use eclusa::execute::http::HttpUpstream;
 use eclusa::execute::{CallContext, CallEnd, Called};
 use eclusa::fake::{Answer, Behaviour, FakeUpstream, Latch};
@@ -18,7 +18,7 @@ const PATIENT: Duration = Duration::from_secs(30);
 /// For calls that are expected to time out.
 const SHORT: Duration = Duration::from_millis(250);
 
-pub(crate) fn rules(url: &str) -> Upstream {
+pub(crate) fn rules(url: &str) -> UpstreamConfig {
     let url: http::Uri = url.parse().unwrap();
     let rules = HttpRules {
         url: BaseUrl {
@@ -34,7 +34,7 @@ pub(crate) fn rules(url: &str) -> Upstream {
         policies: Vec::new(),
         reconcile: None,
     };
-    Upstream {
+    UpstreamConfig {
         timeout: PATIENT,
         connect_timeout: PATIENT,
         codes: ExtraCodes::default(),
@@ -44,7 +44,7 @@ pub(crate) fn rules(url: &str) -> Upstream {
 }
 
 /// An upstream with other HTTP rules.
-pub(crate) fn rules_with(url: &str, change: impl FnOnce(&mut HttpRules)) -> Upstream {
+pub(crate) fn rules_with(url: &str, change: impl FnOnce(&mut HttpRules)) -> UpstreamConfig {
     let mut upstream = rules(url);
     if let UpstreamKind::Http(rules) = &mut upstream.kind {
         change(rules);
@@ -52,7 +52,7 @@ pub(crate) fn rules_with(url: &str, change: impl FnOnce(&mut HttpRules)) -> Upst
     upstream
 }
 
-pub(crate) fn client(upstream: &Upstream) -> HttpUpstream {
+pub(crate) fn client(upstream: &UpstreamConfig) -> HttpUpstream {
     HttpUpstream::new(upstream, upstream.http().unwrap()).unwrap()
 }
 
@@ -70,14 +70,14 @@ pub(crate) fn answered(called: Called) -> Response {
     answer
 }
 
-async fn call(rules: &Upstream) -> Called {
+async fn call(rules: &UpstreamConfig) -> Called {
     client(rules).call(&request("GET", "/"), &context()).await
 }
 
 /// Makes one call to an upstream with this answer.
 async fn call_to(answer: Answer, timeout: Duration) -> Called {
     let fake = FakeUpstream::start(answer).await.unwrap();
-    call(&Upstream { timeout, ..rules(&fake.url()) }).await
+    call(&UpstreamConfig { timeout, ..rules(&fake.url()) }).await
 }
 
 fn value<'a>(headers: &'a [(String, Vec<u8>)], name: &str) -> Option<&'a str> {
@@ -280,9 +280,9 @@ async fn without_a_connection_nothing_was_sent() {
     // The system accepts the connection, but nothing answers the TLS handshake.
     let silent = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let silent = rules(&format!("https://{}", silent.local_addr().unwrap()));
-    let connect = call(&Upstream { connect_timeout: SHORT, ..silent.clone() }).await;
+    let connect = call(&UpstreamConfig { connect_timeout: SHORT, ..silent.clone() }).await;
     assert!(matches!(&connect.end, CallEnd::NotSent(why) if why.contains("250ms")), "{connect:?}");
-    let total = call(&Upstream { timeout: SHORT, ..silent }).await;
+    let total = call(&UpstreamConfig { timeout: SHORT, ..silent }).await;
     for called in [refused, unknown, connect, total] {
         assert!(matches!(&called.end, CallEnd::NotSent(why) if !why.is_empty()), "{called:?}");
         assert_judged(&called, CallResult::Unreachable, Verdict::Retryable, false, "connect_failed");

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use eclusa::fake::{Answer, Behaviour, FakeUpstream, Latch, Seen};
+use eclusa::fake::{Answer, Behaviour, FakeUpstream, Latch, ReceivedRequest};
 use serde_json::{Value, json};
 
 use super::program::Program;
@@ -33,7 +33,7 @@ fn job(number: u32) -> Value {
     json!({ "params": { "input": number } })
 }
 
-fn key_of(seen: &Seen) -> String {
+fn key_of(seen: &ReceivedRequest) -> String {
     seen.headers["authorization"].to_str().unwrap().replace("Bearer secret-of-", "")
 }
 
@@ -79,7 +79,7 @@ async fn each_call_is_made_with_the_least_loaded_key_within_its_own_limits() {
 
 #[tokio::test]
 async fn a_throttled_key_pauses_and_the_job_continues_with_another() {
-    let rule = |seen: &Seen| match key_of(seen).as_str() {
+    let rule = |seen: &ReceivedRequest| match key_of(seen).as_str() {
         "a" => Answer::status(429).header("retry-after", "600"),
         _ => Answer::status(200),
     };
@@ -103,7 +103,7 @@ async fn a_throttled_key_pauses_and_the_job_continues_with_another() {
 
 /// Workers that make their own calls get the name of their key.
 #[tokio::test]
-async fn whoever_asks_for_leave_is_told_the_key() {
+async fn a_permit_names_the_key_to_use() {
     let upstream = FakeUpstream::start(Answer::status(200)).await.unwrap();
     let program = start(&upstream, "max_concurrent = 1").await;
     let mut reported = Vec::new();

@@ -23,9 +23,13 @@ use crate::program::{PATIENCE, Program, eclusa};
 
 /// Writes a certificate of `authority` and its key to the paths in the config.
 fn write_pair(dir: &Path, authority: &Authority) {
+    write_pair_as(dir, authority, "server");
+}
+
+fn write_pair_as(dir: &Path, authority: &Authority, name: &str) {
     let (certificate, key) = authority.issue("127.0.0.1");
-    std::fs::write(dir.join("server.pem"), certificate.pem()).unwrap();
-    std::fs::write(dir.join("server.key"), key.serialize_pem()).unwrap();
+    std::fs::write(dir.join(format!("{name}.pem")), certificate.pem()).unwrap();
+    std::fs::write(dir.join(format!("{name}.key")), key.serialize_pem()).unwrap();
 }
 
 fn config(upstream: &FakeUpstream) -> String {
@@ -139,10 +143,14 @@ async fn a_renewed_certificate_is_used_and_a_broken_one_is_not() {
     assert!(line["errors"].as_str().unwrap().contains("`server.tls.key_file` cannot be used"), "{line}");
     assert!(serves(&program, &second).await, "the old one stays");
 
-    write_pair(dir, &third);
-    program.reload(&config(&upstream));
+    // Only the reload knows the new paths.
+    write_pair_as(dir, &third, "other");
+    program.reload(&config(&upstream).replace("\"server.", "\"other."));
     program.logged("The config was reloaded", &[("changes", "changed: server.tls")]).await;
     until_it_serves(&program, &third).await;
+
+    write_pair_as(dir, &first, "other");
+    until_it_serves(&program, &first).await;
 
     program.reload(&config(&upstream).replace("tls = ", "# tls = "));
     let line = program.logged("The config was not reloaded", &[]).await;

@@ -196,7 +196,8 @@ async fn a_bounded_key_is_told_only_of_what_it_may_see() {
     let bearer = |letter: &str| format!("Bearer {}", letter.repeat(32));
     let (admin, some, producer) = (bearer("a"), bearer("s"), bearer("p"));
     assert_eq!(program.send("GET", "/v1/events", &[], "").await.status, 401);
-    assert_eq!(program.send("GET", "/v1/events", &[("authorization", &producer)], "").await.status, 403);
+    let refused = Stream::open(&program, "/v1/events", &[("authorization", &producer)]).await;
+    assert_eq!(refused.status, 403);
     let other = program.send("GET", "/v1/events?lane=secret", &[("authorization", &some)], "").await;
     assert_eq!(other.status, 403);
 
@@ -225,17 +226,37 @@ async fn a_bounded_key_is_told_only_of_what_it_may_see() {
 #[tokio::test]
 async fn streams_are_bounded_and_end_with_the_process() {
     let upstream = FakeUpstream::start(Answer::status(200)).await.unwrap();
-    let program = Program::start(&rules(&upstream), &[]).await;
+    // A stream that the process does not end holds it up for longer than the test waits.
+    let config = format!("[server]\nlisten = \"127.0.0.1:0\"\nshutdown_grace = \"1h\"\n{}", rules(&upstream));
+    let program = Program::start(&config, &[]).await;
     let mut streams = Vec::new();
     for _ in 0..200 {
         streams.push(Stream::open(&program, "/v1/events?topics=fleet", &[]).await);
     }
+    assert_eq!(Stream::open(&program, "/v1/events", &[]).await.status, 503);
     let refused = program.get("/v1/events").await;
-    assert_eq!(refused.status, 503);
     assert!(refused.text().contains("too-many-streams"), "{refused:?}");
     let mut last = streams.pop().unwrap();
     last.until(|name, _| name == "snapshot").await;
     drop(streams);
     program.signal("TERM");
     while last.next().await.is_some() {}
+}
+
+/// `lane` and `tenant` narrow a stream; a reload ends it, because the key may have changed.
+#[tokio::test]
+async fn a_stream_is_narrowed_by_lane_and_tenant_and_ends_with_a_reload() {
+    let upstream = FakeUpstream::start(Answer::status(200)).await.unwrap();
+    let program = Program::start(&rules(&upstream), &[]).await;
+    let mut stream = Stream::open(&program, "/v1/events?topics=jobs&lane=work&tenant=acme", &[]).await;
+    stream.until(|name, _| name == "snapshot").await;
+    let job = |tenant: &str| json!({ "tenant": tenant, "request": { "path": "/" } });
+    program.enqueue("work", &job("globex")).await;
+    program.enqueue("other", &job("acme")).await;
+    let own = program.enqueue("work", &job("acme")).await;
+    let all = stream.until(ended(&own)).await;
+    let jobs = all.iter().filter(|(name, _)| name == "jobs").flat_map(|(_, data)| data.as_array().unwrap());
+    assert!(jobs.into_iter().all(|job| job["jobId"] == *own), "{all:?}");
+    program.reload(&format!("{}rpm = 60\n", rules(&upstream)));
+    while stream.next().await.is_some() {}
 }

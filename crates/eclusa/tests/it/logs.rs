@@ -238,14 +238,15 @@ async fn a_log_that_nobody_reads_blocks_nothing() {
         let counted: u64 = counted.unwrap_or_else(|| panic!("{metrics}")).parse().unwrap();
         assert!(counted > 0);
         if read_again {
-            let told = loop {
+            let report = loop {
                 let line = next().await.unwrap();
                 if line["message"].as_str().unwrap().ends_with(" log lines dropped") {
                     break line;
                 }
             };
-            let dropped: u64 = told["message"].as_str().unwrap().split(' ').next().unwrap().parse().unwrap();
-            assert!(dropped >= counted, "{told}");
+            let dropped: u64 =
+                report["message"].as_str().unwrap().split(' ').next().unwrap().parse().unwrap();
+            assert!(dropped >= counted, "{report}");
         }
         let pid = child.id().unwrap().to_string();
         assert!(std::process::Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());

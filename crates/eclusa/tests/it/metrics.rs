@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use eclusa::fake::{Answer, Behaviour, FakeUpstream, Seen};
+use eclusa::fake::{Answer, Behaviour, FakeUpstream, ReceivedRequest};
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 
@@ -99,7 +99,7 @@ async fn shared_metrics_are_exported_once_even_after_the_owner_is_killed() {
     let redis = RedisServer::start();
     // `/once` fails once.
     let before = AtomicBool::new(false);
-    let rule = move |seen: &Seen| {
+    let rule = move |seen: &ReceivedRequest| {
         let again = seen.path == "/once" && before.swap(true, Ordering::SeqCst);
         Answer::status(if again { 200 } else { 500 })
     };

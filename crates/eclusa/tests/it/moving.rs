@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use eclusa::fake::{Answer, Behaviour, FakeUpstream, Seen};
+use eclusa::fake::{Answer, Behaviour, FakeUpstream, ReceivedRequest};
 use serde_json::{Value, json};
 
 use crate::mail::SmtpServer;
@@ -19,7 +19,7 @@ async fn start(name: &str, env: &[(&str, &str)]) -> Program {
 /// Numbers its answers, as the fake upstream of the pages does.
 async fn stand_in(port: u16) -> FakeUpstream {
     let calls = std::sync::atomic::AtomicU64::new(1);
-    let answer = move |seen: &Seen| {
+    let answer = move |seen: &ReceivedRequest| {
         let call = calls.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let body = json!({ "call": call, "path": seen.path, "port": port });
         Answer::status(200).header("content-type", "application/json").body(body.to_string())

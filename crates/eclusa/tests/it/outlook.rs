@@ -54,7 +54,10 @@ async fn a_lane_tells_what_holds_it_and_when_its_last_job_starts() {
     check(&program, &upstream).await;
     let quotes = |lane: &Value| lane["quotes"]["count"] == 1;
     let lane = program.until("/v1/lanes/work", |answer| quotes(&answer.json())).await.json();
-    assert!(lane["quotes"]["p50Sec"].as_f64().unwrap() < 5.0, "the first was told to start at once: {lane}");
+    assert!(
+        lane["quotes"]["p50Sec"].as_f64().unwrap() < 5.0,
+        "the estimate of the first was to start at once: {lane}"
+    );
 
     let health = program.get("/v1/health").await.json();
     assert_eq!((&health["store"]["kind"], &health["store"]["ack"]), (&json!("embedded"), &json!("fsync")));

@@ -12,9 +12,9 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use serde_json::Value;
 use tempfile::TempDir;
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::net::TcpStream;
-use tokio::process::{Child, ChildStderr, Command};
+use tokio::process::{Child, ChildStderr, ChildStdout, Command};
 use tokio::sync::watch;
 
 /// How long anything expected may take, on any machine.
@@ -106,6 +106,18 @@ impl Program {
         let address = listening["address"].as_str().unwrap().to_owned();
         let client = Client::builder(TokioExecutor::new()).build_http();
         Self { child, address, log, client, dir }
+    }
+
+    /// Starts `eclusa demo`; returns also what it prints.
+    pub(crate) async fn demo() -> (Self, Lines<BufReader<ChildStdout>>) {
+        let mut child = eclusa().args(["demo", "--listen", "127.0.0.1:0"]).spawn().unwrap();
+        let log = Log::of(child.stderr.take().unwrap());
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let first = lines.next_line().await.unwrap().unwrap();
+        let address =
+            first.split("http://").nth(1).and_then(|rest| rest.split(' ').next()).unwrap().to_owned();
+        let client = Client::builder(TokioExecutor::new()).build_http();
+        (Self { child, address, log, client, dir: Arc::new(tempfile::tempdir().unwrap()) }, lines)
     }
 
     /// Starts a program that must fail to start; returns its exit code and its output.

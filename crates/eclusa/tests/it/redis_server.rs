@@ -9,9 +9,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use tempfile::TempDir;
 
 /// A guard that starts the server and stops it when its input ends, so that a killed test leaves nothing behind. The guard
-/// passes on the signal it is given. A replica does not wait for further replicas.
+/// passes on the signal it is given. Only the server keeps the output open, so that its reader notices if it does not start. A
+/// replica does not wait for further replicas.
 const GUARD: &str = r#"dir=$1; shift
 redis-server --bind 127.0.0.1 --dir "$dir" --save "" --repl-diskless-sync-delay 0 "$@" &
+exec >&-
 read signal; kill -s "${signal:-KILL}" $!; wait"#;
 
 /// The setting that makes a server speak TLS.

@@ -8,9 +8,10 @@ use eclusa_core::{
     Admit, Admitted, Advance, Advanced, AlertChanges, AlertsView, Answer, BucketPage, BucketQuery,
     BulkAnswer, BulkAsk, CancelAll, Cancelled, CancelledAll, CodeView, CompleteAnswer, Completion, Corrected,
     Correction, CountLetters, Credit, Credited, DeadLetterView, DiscardedLetters, Dispatch, Dispatched,
-    EnqueueAnswer, Fire, Fired, HashKey, JobId, JobPage, JobQuery, JobView, LaneView, LeaseId, LetterCounts,
-    LetterPage, LetterQuery, Name, NewJob, Observe, Observed, Poll, Polls, Replay, Replayed, SettleAnswer,
-    Settlement, Span, Store, StoreError, Swept, TenantView, Time, UpstreamView, Wait, Watch, Why,
+    EnqueueAnswer, Fire, Fired, HashKey, HistoryQuery, HistoryView, JobId, JobPage, JobQuery, JobView,
+    LaneView, LeaseId, LetterCounts, LetterPage, LetterQuery, Name, NewJob, Observe, Observed, Poll, Polls,
+    Replay, Replayed, SettleAnswer, Settlement, Span, Store, StoreError, Swept, TenantView, Time,
+    UpstreamView, Wait, Watch, Why,
 };
 
 /// A scenario on this store notices any visible effect of a restart or a takeover.
@@ -106,6 +107,10 @@ impl<S: Store> Store for Reopened<S> {
 
     fn observe(&self, ask: Observe) -> impl Answer<Observed> {
         self.run(async move |store| store.observe(ask).await)
+    }
+
+    fn history(&self, query: HistoryQuery) -> impl Answer<HistoryView> {
+        self.run(async move |store| store.history(query).await)
     }
 
     fn codes(&self, upstream: Name) -> impl Answer<Option<Vec<CodeView>>> {

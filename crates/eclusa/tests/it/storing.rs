@@ -47,7 +47,7 @@ async fn a_long_batch_is_stored_by_another_process_in_parts() {
 
 /// The store may be silent for half a minute; callers wait no longer than `server.max_wait`.
 #[tokio::test]
-async fn who_brings_a_job_waits_for_a_busy_store_no_longer_than_the_config_allows() {
+async fn a_caller_waits_for_a_busy_store_no_longer_than_the_config_allows() {
     let mut redis = RedisServer::start();
     let program = paused(&format!(
         "[server]\nlisten = \"127.0.0.1:0\"\nmax_wait = \"500ms\"\n[store]\nurl = \"{}\"\ntimeout = \"30s\"",
@@ -88,6 +88,20 @@ async fn a_data_directory_that_is_removed_ends_acceptance() {
     let logged = program.logged("The store failed", &[]).await;
     assert!(logged["error"].as_str().unwrap().contains(TAKEN_AWAY), "{logged}");
     assert!(!program.over().await.0.success());
+}
+
+/// With `ack = "write"` the next sync notices it, without another request.
+#[tokio::test]
+async fn a_removed_data_directory_ends_the_process_with_every_ack() {
+    for ack in ["write", "fsync"] {
+        let settings = format!("[store]\nurl = \"embedded:./data\"\nack = \"{ack}\"");
+        let program = paused(&settings).await;
+        program.enqueue("work", &json!({ "request": { "path": "/" } })).await;
+        std::fs::remove_dir_all(program.dir.path().join("data")).unwrap();
+        let logged = program.logged("The store failed", &[]).await;
+        assert!(logged["error"].as_str().unwrap().contains(TAKEN_AWAY), "{ack}: {logged}");
+        assert!(!program.over().await.0.success(), "{ack}");
+    }
 }
 
 /// A second process cannot open the directory while the first writes to it, and the first notices the change on its own.

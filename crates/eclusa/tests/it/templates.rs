@@ -1,6 +1,6 @@
 //! One job for several providers: each gets the request that its template makes of the job's params.
 
-use eclusa::fake::{Answer, FakeUpstream, Seen};
+use eclusa::fake::{Answer, FakeUpstream, ReceivedRequest};
 use serde_json::{Value, json};
 
 use super::program::Program;
@@ -32,7 +32,7 @@ url = "{}"
     )
 }
 
-fn body(seen: &Seen) -> Value {
+fn body(seen: &ReceivedRequest) -> Value {
     serde_json::from_slice(&seen.body).unwrap()
 }
 

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use eclusa::fake::{Answer, Behaviour, FakeUpstream};
 use serde_json::{Value, json};
-use tokio::net::TcpListener;
 
 use super::program::{PATIENCE, Program, end};
 
@@ -182,11 +181,29 @@ async fn nothing_waits_for_a_collector() {
     assert_eq!(program.ended(&job).await["status"], "completed");
     assert!(program.stop().await.0.success());
 
-    let nobody = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-    let program = start(&upstream, &format!("[traces]\notlp = \"http://{nobody}\"\n")).await;
+    // Nobody listens on the port of the discard service. A port that was free a moment ago may be taken by another test.
+    let program = start(&upstream, "[traces]\notlp = \"http://127.0.0.1:9\"\n").await;
     assert_eq!(program.get("/proxy/fast/a").await.status, 200);
     program.logged("Spans were dropped", &[("reason", "unreachable")]).await;
     assert!(program.metric("eclusa_spans_dropped_total", &[("reason", "unreachable")]).await >= 3);
+}
+
+/// A batch is tried again while the collector is unavailable, and the last spans are sent when the process stops.
+#[tokio::test]
+async fn spans_survive_a_collector_that_is_unavailable_for_a_moment_and_the_end_of_the_process() {
+    let upstream = FakeUpstream::start(Answer::status(200)).await.unwrap();
+    let unavailable = Behaviour::script([Answer::status(503), Answer::status(429)]);
+    let collector = FakeUpstream::start(unavailable.then(Answer::status(200))).await.unwrap();
+    let program = start(&upstream, &traces(&collector)).await;
+    assert_eq!(program.get("/proxy/fast/a").await.status, 200);
+    tokio::time::timeout(PATIENCE, collector.wait_for(3)).await.unwrap();
+    let bodies: Vec<_> = collector.requests().into_iter().map(|request| request.body).collect();
+    assert!(bodies.iter().all(|body| *body == bodies[0]), "the same batch");
+    program.until("/metrics", |page| page.text().contains("eclusa_spans_exported_total 3\n")).await;
+    assert_eq!(program.get("/proxy/fast/b").await.status, 200);
+    assert!(program.stop().await.0.success());
+    let sent: usize = spans(&collector, 12).await.values().map(Vec::len).sum();
+    assert_eq!(sent, 12, "three batches of the first request, one of the second");
 }
 
 /// Only a share of the traces that start here is recorded, but all traces of callers are.

@@ -104,7 +104,7 @@ fn an_owner_that_steps_down_follows_its_successor() {
     assert_eq!(owner.send(), Command::Release { term, successor: Some(OTHER) });
     owner.reply(Reply::Released);
     assert_eq!(owner.machine.events(), [Event::Released, Event::Lost]);
-    assert_eq!(owner.send(), Command::Look, "it looks who owns");
+    assert_eq!(owner.send(), Command::Look, "it reads which process owns");
     let mut next = Look { listeners: 1, ..gone("a", 5, 2) };
     let view = next.term.as_mut().unwrap();
     (view.term, view.from) = (TermId(98), vec![(term, 0), (TermId(98), 5)]);
@@ -174,7 +174,7 @@ fn a_successor_reads_only_the_rest_after_the_release() {
     process.reply(Reply::Read { last: sixth, end: false });
     assert_eq!(process.send(), AHEAD, "that is as far as the journal was");
     process.reply(Reply::Built(true));
-    assert!(!process.machine.events().contains(&Event::Ready), "that is told once");
+    assert!(!process.machine.events().contains(&Event::Ready), "it is reported once");
     assert_eq!(process.send(), claim(6));
     process.reply(Reply::Claimed);
     let asked = process.now;

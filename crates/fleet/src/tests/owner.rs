@@ -197,8 +197,8 @@ fn an_owner_without_subscription_for_a_term_releases_it() {
         process.changes = vec![11];
         let since = goes_deaf(&mut process);
         assert!(process.now >= since + TERM, "it had time to subscribe again");
-        let told = process.machine.events().into_iter().filter(|event| *event == Event::Deaf).count();
-        assert!((2..=5).contains(&told), "it was told to subscribe {told} times");
+        let times = process.machine.events().into_iter().filter(|event| *event == Event::Deaf).count();
+        assert!((2..=5).contains(&times), "it was asked to subscribe {times} times");
         process.reply(Reply::Looked(Look { connected: 1, ..gone("a", 5, 1) }));
         if ack == Ack::Fsync {
             assert_eq!(&*process.appends().answers, [answer(11)], "what is durable is answered first");

@@ -329,7 +329,7 @@ fn a_process_with_state_keeps_it_when_its_take_is_run_after_another_try() {
     }
     process.looked(&taken(&look, first));
     assert_eq!(process.machine.holds(), Some((first, 77)));
-    assert_eq!(process.machine.events(), [], "nothing is lost, and nothing is read anew");
+    assert_eq!(process.machine.events(), [], "nothing is lost, and nothing is read again");
     assert_eq!(process.send(), Command::Tail);
     process.reply(Reply::Tail(None));
     process.parts = vec![21];

@@ -92,7 +92,7 @@ impl SearchAudit {
     /// I3: a superseded process knows whether anything that it reported as durable is missing.
     pub(super) fn superseded(&mut self, durable: Chain, journal: Chain, missing: bool, tree: &Tree) {
         if !missing && !tree.archive.contains(journal, durable) {
-            self.fail("I3", format_args!("state {durable} is missing in {journal}, and nobody is told"));
+            self.fail("I3", format_args!("state {durable} is missing in {journal}, and nothing reports it"));
         }
     }
 }

@@ -282,13 +282,13 @@ impl SearchState {
         }
     }
 
-    fn regress(&mut self, branch: Branch, anew: bool, tree: &Tree) {
+    fn regress(&mut self, branch: Branch, restarts: bool, tree: &Tree) {
         self.left.regressions -= 1;
         let (before, after) = (self.server.branch.chain, branch.chain);
         let server = Rc::make_mut(&mut self.server);
         // A replaced state can come back.
         server.keep(server.branch.clone());
-        if anew {
+        if restarts {
             server.restart(branch, self.now);
             self.late.clear();
         } else {

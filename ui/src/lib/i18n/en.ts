@@ -39,7 +39,7 @@ export const en = {
     api: 'API reference',
   },
   shell: {
-    find: 'Find a job, tenant, upstream',
+    find: 'Find a job, a tenant',
     keyboard: 'Keyboard',
     theme: 'Theme',
     themes: { auto: 'As the system', light: 'Light', dark: 'Dark' },
@@ -168,8 +168,8 @@ export const en = {
   },
   /** What a lock says about its level. */
   gate: {
-    open: 'open',
-    closed: 'closed',
+    open: 'passing',
+    closed: 'holding',
     opensIn: (time: string) => `opens in ${time}`,
     window: (used: string, limit: string) => `${used} / ${limit} per min`,
     rate_limit: (left: string, limit: string) => `${left} / ${limit} tokens`,
@@ -215,7 +215,7 @@ export const en = {
     },
     rest_flows: 'Everything else flows.',
     fleet: (processes: number, owner: string, since: string | undefined, ack: string | undefined) =>
-      `${processes} ${n(processes, 'process', 'processes')}${processes > 1 ? `, owner ${owner}${since ? ` for ${since}` : ''}` : since ? ` for ${since}` : ''}${ack ? `, accepted means ${ack}` : ''}.`,
+      `${processes} ${n(processes, 'process', 'processes')}${processes > 1 ? `, owner ${owner}${since ? ` for ${since}` : ''}` : since ? `, up for ${since}` : ''}${ack ? `, accepted means ${ack}` : ''}.`,
     acks: {
       fsync: 'on disk',
       write: 'written',
@@ -282,7 +282,7 @@ export const en = {
     droppedWord: 'dropped',
     waitingWord: 'waiting',
     processingWord: 'in flight',
-    noHistory: 'The first point appears after a minute.',
+    noHistory: 'Nothing happened in this period.',
     emptyTitle: 'The first job',
     emptyText: 'The gateway runs. Send the first job through a lane; it appears here as it moves.',
     emptyNoLanes: 'The config has no lanes. Add one and its upstream, then reload the server.',
@@ -382,6 +382,7 @@ export const en = {
     idPlaceholder: 'Your id or the job id',
     since: 'From',
     sinceRanges: { '10m': '10 min', '1h': '1 h', '24h': '24 h', '7d': '7 days' },
+    until: 'Until',
     any: 'any',
     empty: 'No job matches.',
     emptyHint: 'Finished jobs are kept as long as the lane’s “keep” says; then they are gone.',
@@ -413,7 +414,7 @@ export const en = {
     before: 'Before it',
     beforeValue: (count: number, shown: string) => (count === 0 ? 'nobody' : `about ${shown} ${n(count, 'job', 'jobs')}`),
     starts: 'Starts',
-    startsUnknown: 'cannot be told',
+    startsUnknown: 'not known',
     makesIt: 'Will it make it?',
     yes: 'Yes',
     yesBy: (time: string) => `Yes, ${time} to spare`,
@@ -577,6 +578,7 @@ export const en = {
     self: 'this one',
     leaving: 'leaving',
     role: 'Role',
+    roles: { all: 'everything', api: 'calls only', worker: 'work only', library: 'library' } as Record<string, string>,
     rules: 'Rules',
     differs: (count: number, shown: string) => `other rules for ${shown} ${n(count, 'thing', 'things')}`,
     same: 'as in force',

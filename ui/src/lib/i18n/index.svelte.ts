@@ -9,7 +9,7 @@ import { LANGUAGES, preferred, type Language } from './languages';
 const KEY = 'eclusa.language';
 const dictionaries: Record<Language, Messages> = { en, 'pt-BR': ptBR, ru };
 
-/** The texts. A live binding: the app is mounted anew when the language changes. */
+/** The texts. A live binding: the app is mounted again when the language changes. */
 export let m: Messages = en;
 
 class Choice {

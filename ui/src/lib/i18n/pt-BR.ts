@@ -28,7 +28,7 @@ export const ptBR: Messages = {
     api: 'Referência da API',
   },
   shell: {
-    find: 'Buscar job, tenant, upstream',
+    find: 'Buscar job ou tenant',
     keyboard: 'Teclado',
     theme: 'Tema',
     themes: { auto: 'Do sistema', light: 'Claro', dark: 'Escuro' },
@@ -155,8 +155,8 @@ export const ptBR: Messages = {
     store_unavailable: 'O armazenamento ficou fora; os processos estão relatando o que fizeram.',
   },
   gate: {
-    open: 'aberta',
-    closed: 'fechada',
+    open: 'passa',
+    closed: 'retém',
     opensIn: (time) => `abre em ${time}`,
     window: (used, limit) => `${used} / ${limit} por min`,
     rate_limit: (left, limit) => `${left} / ${limit} fichas`,
@@ -201,7 +201,7 @@ export const ptBR: Messages = {
     },
     rest_flows: 'Todo o resto flui.',
     fleet: (processes, owner, since, ack) =>
-      `${processes} ${n(processes, 'processo', 'processos')}${processes > 1 ? `, ${owner} decide${since ? ` há ${since}` : ''}` : since ? ` há ${since}` : ''}${ack ? `, aceito significa ${ack}` : ''}.`,
+      `${processes} ${n(processes, 'processo', 'processos')}${processes > 1 ? `, ${owner} decide${since ? ` há ${since}` : ''}` : since ? `, no ar há ${since}` : ''}${ack ? `, aceito significa ${ack}` : ''}.`,
     acks: {
       fsync: 'em disco',
       write: 'gravado',
@@ -259,7 +259,7 @@ export const ptBR: Messages = {
     droppedWord: 'descartados',
     waitingWord: 'aguardando',
     processingWord: 'em andamento',
-    noHistory: 'O primeiro ponto aparece depois de um minuto.',
+    noHistory: 'Nada aconteceu neste período.',
     emptyTitle: 'O primeiro job',
     emptyText: 'O gateway está no ar. Envie o primeiro job por uma fila; ele aparece aqui enquanto anda.',
     emptyNoLanes: 'A configuração não tem filas. Acrescente uma fila e seu upstream e recarregue o servidor.',
@@ -365,6 +365,7 @@ export const ptBR: Messages = {
     idPlaceholder: 'Seu id ou o id do job',
     since: 'Período',
     sinceRanges: { '10m': '10 min', '1h': '1 h', '24h': '24 h', '7d': '7 dias' },
+    until: 'Até',
     any: 'qualquer',
     empty: 'Nenhum job corresponde.',
     emptyHint: 'Jobs terminados ficam o tempo que o “keep” da fila manda; depois somem.',
@@ -560,6 +561,7 @@ export const ptBR: Messages = {
     self: 'este',
     leaving: 'saindo',
     role: 'Papel',
+    roles: { all: 'tudo', api: 'só chamadas', worker: 'só trabalho', library: 'biblioteca' },
     rules: 'Regras',
     differs: (count, shown) => `outras regras para ${shown} ${n(count, 'item', 'itens')}`,
     same: 'as vigentes',

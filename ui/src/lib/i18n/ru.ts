@@ -35,7 +35,7 @@ export const ru: Messages = {
     api: 'Справочник API',
   },
   shell: {
-    find: 'Найти задание, тенанта, апстрим',
+    find: 'Найти задание',
     keyboard: 'Клавиши',
     theme: 'Тема',
     themes: { auto: 'Как в системе', light: 'Светлая', dark: 'Тёмная' },
@@ -162,8 +162,8 @@ export const ru: Messages = {
     store_unavailable: 'Хранилище было недоступно; процессы сообщают, что успели сделать.',
   },
   gate: {
-    open: 'открыт',
-    closed: 'закрыт',
+    open: 'пропускает',
+    closed: 'держит',
     opensIn: (time) => `ещё ${time}`,
     window: (used, limit) => `${used} / ${limit} в мин`,
     rate_limit: (left, limit) => `${left} / ${limit} токенов`,
@@ -207,7 +207,7 @@ export const ru: Messages = {
     },
     rest_flows: 'Всё остальное идёт.',
     fleet: (processes, owner, since, ack) =>
-      `${processes} ${n(processes, 'процесс', 'процесса', 'процессов')}${processes > 1 ? `, решает ${owner}${since ? ` уже ${since}` : ''}` : since ? ` уже ${since}` : ''}${ack ? `, принято — значит ${ack}` : ''}.`,
+      `${processes} ${n(processes, 'процесс', 'процесса', 'процессов')}${processes > 1 ? `, решает ${owner}${since ? ` уже ${since}` : ''}` : since ? `, работает ${since}` : ''}${ack ? `, принято — значит ${ack}` : ''}.`,
     acks: {
       fsync: 'на диске',
       write: 'записано',
@@ -267,7 +267,7 @@ export const ru: Messages = {
     droppedWord: 'отброшено',
     waitingWord: 'ждут',
     processingWord: 'в работе',
-    noHistory: 'Первая точка появится через минуту.',
+    noHistory: 'За это время ничего не произошло.',
     emptyTitle: 'Первое задание',
     emptyText: 'Шлюз работает. Отправьте первое задание через очередь — оно появится здесь.',
     emptyNoLanes: 'В конфигурации нет очередей. Добавьте очередь и апстрим и перезагрузите сервер.',
@@ -367,6 +367,7 @@ export const ru: Messages = {
     idPlaceholder: 'Ваш id или id задания',
     since: 'Период',
     sinceRanges: { '10m': '10 мин', '1h': '1 ч', '24h': '24 ч', '7d': '7 дней' },
+    until: 'До',
     any: 'любой',
     empty: 'Ничего не найдено.',
     emptyHint: 'Завершённые задания хранятся столько, сколько велит «keep» очереди; потом их нет.',
@@ -566,6 +567,7 @@ export const ru: Messages = {
     self: 'этот',
     leaving: 'уходит',
     role: 'Роль',
+    roles: { all: 'всё', api: 'только вызовы', worker: 'только работа', library: 'библиотека' },
     rules: 'Правила',
     differs: (count, shown) => `другие правила: ${shown} ${n(count, 'объект', 'объекта', 'объектов')}`,
     same: 'действующие',

@@ -97,6 +97,7 @@ fn ask() -> Admit {
         lease: secs(10),
         nonce: 7,
         after: None,
+        probe: true,
     }
 }
 
@@ -224,7 +225,7 @@ fn calls_are_charged_to_the_limits_of_their_tenant() {
     settle(&mut engine, lease(1), CallResult::Success, at(100));
     assert_eq!(admit(&mut engine, "a"), None);
     settle(&mut engine, lease(2), CallResult::Success, at(100));
-    assert_eq!(admit(&mut engine, "a"), Some(Reason::RateLimit), "two were spent meanwhile");
+    assert_eq!(admit(&mut engine, "a"), Some(Reason::RateLimit), "two were spent in between");
 }
 
 #[test]

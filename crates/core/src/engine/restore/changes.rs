@@ -11,6 +11,7 @@ use super::super::alerts::{AlertMeters, AlertState};
 use super::super::bulk::Bulk;
 use super::super::codes::CodeCount;
 use super::super::debits::Debit;
+use super::super::history::{KeptGateChange, LaneMinute, MAX_TRANSITIONS, RunningMinute, UpstreamMinute};
 use super::super::record::{JobRecord, LaneRecord, LeaseRecord, Record, TenantRecord};
 use crate::alert::{Alert, AlertKey};
 use crate::charge::Terms;
@@ -23,6 +24,7 @@ use crate::policy::Correlation;
 use crate::spec::LaneSpec;
 use crate::table::{JobIx, LaneIx};
 use crate::time::Time;
+use crate::verbs::MAX_MINUTES;
 
 /// Things by identity; `None` if a thing is gone.
 type Things<K, V> = BTreeMap<K, Option<V>>;
@@ -61,6 +63,7 @@ pub(super) struct Changes {
     pub(super) chain_states: Things<(u32, Vec<Name>), ChainState>,
     pub(super) codes: Things<(u32, Arc<str>), CodeCount>,
     pub(super) alerts: AlertChangesRead,
+    pub(super) history: HistoryRead,
 }
 
 #[derive(Debug, Default)]
@@ -69,6 +72,15 @@ pub(super) struct AlertChangesRead {
     pub(super) histories: BTreeMap<u32, History>,
     pub(super) resolved: Option<Vec<Alert>>,
     pub(super) meters: Option<AlertMeters>,
+}
+
+/// The history. A point has the place of the one a day before, a transition that of the one it replaces.
+#[derive(Debug, Default)]
+pub(super) struct HistoryRead {
+    pub(super) lanes: BTreeMap<(Option<u32>, u32), LaneMinute>,
+    pub(super) upstreams: BTreeMap<(u32, u32), UpstreamMinute>,
+    pub(super) transitions: BTreeMap<(u32, u64), (u64, KeptGateChange)>,
+    pub(super) running: Option<RunningMinute>,
 }
 
 impl Changes {
@@ -137,6 +149,16 @@ impl Changes {
             Record::RedriveStateGone { lane, chain } => remove(&mut self.chain_states, (lane, chain), kept),
             Record::Code { upstream, code, count } => drop(self.codes.insert((upstream, code), Some(count))),
             Record::CodeGone { upstream, code } => remove(&mut self.codes, (upstream, code), kept),
+            Record::LaneMinute { lane, point } => {
+                self.history.lanes.insert((lane, point.minute % MAX_MINUTES), point);
+            }
+            Record::UpstreamMinute { upstream, point } => {
+                self.history.upstreams.insert((upstream, point.minute % MAX_MINUTES), point);
+            }
+            Record::GateChange { upstream, number, change } => {
+                self.history.transitions.insert((upstream, number % MAX_TRANSITIONS), (number, change));
+            }
+            Record::RunningMinute(running) => self.history.running = Some(running),
             record => self.gather_job(record, engine),
         }
     }
@@ -196,10 +218,10 @@ impl Changes {
 
     /// Adds waiting jobs of `engine` that must move although no record mentions them: the answer that they may get has
     /// changed, or the rules of their lane that determine their lines.
-    pub(super) fn take_up_dependents(&mut self, engine: &Engine, rules: &[(u32, LaneSpec)]) {
+    pub(super) fn add_dependents(&mut self, engine: &Engine, rules: &[(u32, LaneSpec)]) {
         for (lane, key) in self.cache.keys().cloned().collect::<Vec<_>>() {
             let Some(state) = engine.lanes.get(lane as usize) else { continue };
-            state.equals.waiting_for(&key).for_each(|job| self.take_up(engine, job));
+            state.equals.waiting_for(&key).for_each(|job| self.add_job(engine, job));
         }
         for (number, rules) in rules {
             let old = engine.lanes.get(*number as usize).and_then(|lane| lane.spec.as_ref());
@@ -213,11 +235,11 @@ impl Changes {
             }
             let lane = LaneIx(*number);
             let waiting = engine.jobs.iter().filter(|(_, job)| job.lane == lane && job.is_waiting());
-            waiting.for_each(|(job, _)| self.take_up(engine, job));
+            waiting.for_each(|(job, _)| self.add_job(engine, job));
         }
     }
 
-    fn take_up(&mut self, engine: &Engine, job: JobIx) {
+    fn add_job(&mut self, engine: &Engine, job: JobIx) {
         let id = engine.jobs[job].id;
         if !self.jobs.contains_key(&id)
             && let Some((record, correlation)) = engine.record_of(id)

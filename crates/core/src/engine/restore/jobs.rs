@@ -85,7 +85,10 @@ fn restore_job(
         engine.leases.remember_settled(last.lease, index);
     }
     match phase {
-        PhaseRecord::Pending { due } => engine.wait(index, Some(due)),
+        PhaseRecord::Pending { due } => {
+            engine.jobs[index].delayed = engine.jobs[index].attempts == 0;
+            engine.wait(index, Some(due));
+        }
         PhaseRecord::Queued => engine.wait(index, None),
         PhaseRecord::Coalesced => {
             let waiter = engine.jobs[index].waiter(index);

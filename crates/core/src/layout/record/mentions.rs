@@ -56,6 +56,10 @@ fn mention(record: RecordLayout<'_>) -> Result<Option<Mention>, LayoutError> {
             Mention::RedriveState(lane, Layout::<Vec<Name>>::into_domain(chain)?)
         }
         RecordLayout::Code { upstream, code, .. } => Mention::Code(upstream, code.into()),
+        RecordLayout::LaneMinute { lane, point } => Mention::LaneMinute(lane, point.minute()),
+        RecordLayout::UpstreamMinute { upstream, point } => Mention::UpstreamMinute(upstream, point.minute()),
+        RecordLayout::GateChange { upstream, number, .. } => Mention::GateChange(upstream, number),
+        RecordLayout::RunningMinute(_) => Mention::RunningMinute,
         RecordLayout::AlertGone(_)
         | RecordLayout::TenantGone { .. }
         | RecordLayout::JobGone(_)

@@ -1,6 +1,7 @@
 //! The layout of the journal's records.
 
 mod gates;
+mod history;
 mod mentions;
 mod timeline;
 
@@ -11,6 +12,7 @@ use postcard::take_from_bytes;
 pub(crate) use self::mentions::read_mentions;
 
 use self::gates::{BucketLayout, GatesLayout, PassLayout};
+use self::history::{KeptGateChangeLayout, LaneMinuteLayout, RunningMinuteLayout, UpstreamMinuteLayout};
 use self::timeline::EventLayout;
 use super::LayoutError;
 use super::alert::{AlertKeyLayout, AlertLayout};
@@ -117,6 +119,10 @@ layout_enum!(RecordLayout<'a> = Record {
     RedriveStateGone { lane: u32, chain: Vec<&'a str> },
     Code { upstream: u32, code: &'a str, count: CodeLayout },
     CodeGone { upstream: u32, code: &'a str },
+    LaneMinute { lane: Option<u32>, point: LaneMinuteLayout },
+    UpstreamMinute { upstream: u32, point: UpstreamMinuteLayout },
+    GateChange { upstream: u32, number: u64, change: KeptGateChangeLayout },
+    RunningMinute(running: RunningMinuteLayout),
 });
 
 layout_struct!(DebitLayout<'a> = Debit {

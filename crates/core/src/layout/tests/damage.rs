@@ -116,6 +116,7 @@ fn holds_that_would_mint_tokens_or_divide_by_zero_are_refused() {
             lease: ms(1),
             nonce,
             after: None,
+            probe: true,
         };
         Question::decode(&Question::Admit(ask).encoded())
     };

@@ -2,6 +2,7 @@
 
 mod damage;
 mod golden;
+mod history;
 mod questions;
 mod records;
 mod replies;
@@ -152,7 +153,7 @@ fn time(ms: u64) -> Time {
     Time::from_millis(1_700_000_000_000 + ms)
 }
 
-fn ms(ms: u64) -> Span {
+const fn ms(ms: u64) -> Span {
     Span::from_millis(ms)
 }
 

@@ -12,8 +12,8 @@ use crate::time::Time;
 use crate::tokens::Tokens;
 use crate::verbs::{
     Admit, Advance, BulkAsk, CancelAll, Completion, Correction, CountLetters, Credit, Denied, Dispatch, Fire,
-    LetterBy, LetterFilter, LetterQuery, Outcome, Poll, Polling, Replay, Report, RetryAfter, Settlement,
-    Usage, Wait,
+    HistoryOf, HistoryQuery, LetterBy, LetterFilter, LetterQuery, Outcome, Poll, Polling, Replay, Report,
+    RetryAfter, Settlement, Usage, Wait,
 };
 use crate::views::{BucketQuery, JobQuery};
 
@@ -42,6 +42,7 @@ pub(super) fn all() -> Vec<(&'static str, Question)> {
             lease: ms(10_000),
             nonce: u64::MAX,
             after: Some((lease(2), report(CallResult::Failed))),
+            probe: true,
         }),
         Question::Record { upstream: upstream.clone(), result: CallResult::TimedOut },
         Question::Recover(upstream.clone()),
@@ -111,7 +112,7 @@ pub(super) fn all() -> Vec<(&'static str, Question)> {
     all.into_iter().map(|question| (file_name(&question), question)).collect()
 }
 
-fn of_operators() -> [Question; 7] {
+fn of_operators() -> [Question; 8] {
     [
         Question::Watch(watch()),
         Question::Alerts,
@@ -125,6 +126,10 @@ fn of_operators() -> [Question; 7] {
         Question::Bulk(BulkAsk::Begin { id: id(1), filter: filter() }),
         Question::Codes(name("ses")),
         Question::Observe(crate::Observe { seen: Some(observe_cursor()), wait: ms(2_000) }),
+        Question::History(HistoryQuery {
+            of: HistoryOf::Lanes(vec![name("email"), name("sms")]),
+            minutes: 1_440,
+        }),
     ]
 }
 
@@ -199,6 +204,7 @@ fn file_name(question: &Question) -> &'static str {
         Question::Alerts => "question-alerts",
         Question::Codes(_) => "question-codes",
         Question::Observe(_) => "question-observe",
+        Question::History(_) => "question-history",
     }
 }
 

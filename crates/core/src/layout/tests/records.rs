@@ -355,6 +355,7 @@ pub(super) fn all() -> Vec<(&'static str, Record)> {
     ];
     all.extend(jobs());
     all.extend(alerts());
+    all.extend(super::history::records());
     all
 }
 

@@ -27,6 +27,7 @@ use crate::views::{BucketPage, BucketView, JobPage, LaneView, Place, TenantView,
 pub(super) fn all() -> Vec<(&'static str, Reply)> {
     let mut all = of_jobs();
     all.extend(of_letters());
+    all.extend(super::history::replies());
     all
 }
 
@@ -196,7 +197,7 @@ fn dispatched() -> Dispatched {
     Dispatched {
         grants: vec![grant],
         ended: ends(),
-        taken_up: vec![id(3)],
+        recovered: vec![id(3)],
         denied: Some(Denied { upstream: None, reason: Reason::Concurrency }),
         now: time(1),
         next: Time::NEVER,
@@ -237,7 +238,7 @@ fn swept() -> Swept {
     let letters = [(id(1), TrimReason::Expired), (id(2), TrimReason::OverCap)];
     Swept {
         ended: ends(),
-        taken_up: vec![id(3)],
+        recovered: vec![id(3)],
         dead_letters: letters.map(|(job, surplus)| (name("email"), job, surplus)).into(),
         replayed: [None, Some(id(9))]
             .map(|bulk| ReplayedLetter { lane: name("email"), letter: id(1), job: id(2), bulk })

@@ -47,7 +47,7 @@ fn counts_add_up(step: &Step<'_>, lane: usize) -> Verdict {
         "{queued:?} queued, {pending} pending, {processing} processing, {bytes} bytes, but shown {view:?}"
     );
     let counted = |word| ended[lane].get(word).copied().unwrap_or_default();
-    let told = ["completed", "failed", "expired", "preempted", "cancelled", "coalesced"].map(counted);
+    let reported = ["completed", "failed", "expired", "preempted", "cancelled", "coalesced"].map(counted);
     let shown = [
         totals.completed,
         totals.failed,
@@ -56,12 +56,15 @@ fn counts_add_up(step: &Step<'_>, lane: usize) -> Verdict {
         totals.cancelled,
         totals.coalesced,
     ];
-    ensure!(told == shown && accepted[lane] == totals.accepted, "told {told:?}, but shown {totals:?}");
+    ensure!(
+        reported == shown && accepted[lane] == totals.accepted,
+        "reported {reported:?}, but shown {totals:?}"
+    );
     let [fresh, old] = at_intake[lane];
     let fallbacks =
         ["breaker_aberto", "timeout", "erro_5xx", "erro_conexao"].map(counted).into_iter().sum::<u64>();
-    let told = [counted("cache") + fresh, fallbacks + old, fresh + old];
+    let reported = [counted("cache") + fresh, fallbacks + old, fresh + old];
     let shown = [totals.cache_hits, totals.fallbacks, totals.answered_at_intake];
-    ensure!(told == shown, "answered {told:?}, but shown {totals:?}");
+    ensure!(reported == shown, "answered {reported:?}, but shown {totals:?}");
     Ok(())
 }

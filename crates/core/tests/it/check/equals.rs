@@ -42,8 +42,8 @@ impl Checker for Equals {
             ensure!(equal.processing < 2, "{key:?} is sent more than once at a time: {equal:?}");
             let comes = equal.processing == 1 || equal.in_line > 0;
             ensure!(comes || equal.coalesced == 0, "{key:?} waits for nobody: {equal:?}");
-            let told = equal.processing == 0 || equal.in_line == 0;
-            ensure!(told, "{key:?} does not know that an equal one is under way: {equal:?}");
+            let informed = equal.processing == 0 || equal.in_line == 0;
+            ensure!(informed, "{key:?} does not know that an equal one is under way: {equal:?}");
         }
         Ok(())
     }

@@ -35,7 +35,7 @@ impl Checker for Fences {
 
     fn after(&mut self, step: &Step<'_>) -> Verdict {
         let Some(before) = self.before.take() else { return Ok(()) };
-        let told = match step.reply {
+        let was_stale = match step.reply {
             Reply::Advance(advanced) => *advanced == Advanced::Stale,
             Reply::Extend(lives) => lives.iter().all(|lives| !lives),
             Reply::Settle(answer) => answer.leases.iter().zip(asked(step.call)).all(|(settled, lease)| {
@@ -43,7 +43,7 @@ impl Checker for Fences {
             }),
             _ => false,
         };
-        ensure!(told, "{:?} was not stale: {:?}", step.call, step.reply);
+        ensure!(was_stale, "{:?} was not stale: {:?}", step.call, step.reply);
         ensure!(before == step.engine.snapshot().unwrap(), "a stale {:?} changed something", step.call);
         Ok(())
     }

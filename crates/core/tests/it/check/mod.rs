@@ -7,6 +7,7 @@ mod conservation;
 mod equals;
 mod expiry;
 mod fence;
+mod history;
 mod order;
 mod priority;
 pub(crate) mod restart;
@@ -58,6 +59,7 @@ pub(crate) fn all(plan: &RulePlan, open: bool) -> Vec<Box<dyn Checker>> {
         Box::new(wake::WakeUps::default()),
         Box::new(why::Whys),
         Box::new(equals::Equals),
+        Box::new(history::Sums::default()),
         Box::new(restart::Restarts::new(plan)),
     ];
     if open {

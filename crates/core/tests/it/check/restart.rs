@@ -7,17 +7,26 @@
 //! Which lines are parked at scoped buckets (including limits per tenant) is not in the journal: after a restart they
 //! are checked once more. So with such buckets only the state is compared with the engine, and all other checkers
 //! continue with an engine that was rebuilt or has followed.
+//!
+//! Which minute is running is saved with the next change of anything else: while nothing happens, nothing is written. So its
+//! record is compared only between rebuilt engines. What it counts is compared with the engine, in `shown`; how long jobs waited,
+//! requests without a job and calls are left out there, because the running minute loses them.
 
 use eclusa_core::gate::Reason;
 use eclusa_core::{Engine, JobId, JobView, LeaseId, Mentions, Restorer, Time};
 
+use super::history::job_counts;
 use super::{Checker, Step};
 use crate::calls::forget_counts;
 use crate::ledger::{Verdict, ensure};
 use crate::plan::{Op, RulePlan};
 use crate::rules::{SCOPED, lane_name};
 
+/// Minutes of the history that are compared.
+const HISTORY: u32 = 10;
+
 const META_RECORD: u8 = 0;
+const RUNNING_MINUTE_RECORD: u8 = 46;
 
 /// Rebuilt engines that have run the same calls since, the first one built from the whole journal at once.
 struct Twins {
@@ -99,9 +108,10 @@ pub(crate) fn follow(chunks: &[Vec<u8>], epoch: u64, builds: impl Fn(usize) -> b
     restorer.finish(epoch).unwrap()
 }
 
-fn records(engine: &Engine, meta: bool) -> Vec<Vec<u8>> {
+/// All records; if they are those of an engine that was not rebuilt, without those that need not be saved.
+fn records(engine: &Engine, rebuilt: bool) -> Vec<Vec<u8>> {
     let mut records = engine.snapshot().unwrap();
-    records.retain(|record| meta || record[0] != META_RECORD);
+    records.retain(|record| rebuilt || ![META_RECORD, RUNNING_MINUTE_RECORD].contains(&record[0]));
     records
 }
 
@@ -145,7 +155,8 @@ pub(crate) fn shown(engine: &Engine, jobs: impl Iterator<Item = JobId>, now: Tim
         lane.held = lane.held.take().filter(|hold| hold.reason != Reason::NoWorker);
     }
     upstreams.iter_mut().for_each(forget_counts);
-    format!("{:#?}", (lanes, upstreams, jobs, [0, 1].map(per_lane), buckets))
+    let history = [0, 1].map(|lane| job_counts(engine, &lane_name(lane), HISTORY, now));
+    format!("{:#?}", (lanes, upstreams, jobs, [0, 1].map(per_lane), buckets, history))
 }
 
 impl Checker for Restarts {
@@ -161,6 +172,7 @@ impl Checker for Restarts {
         let mut expected =
             (step.reply.clone().without_counts().with_leases(ageless), shown(step.engine, all(), step.now));
         for (number, twin) in twins.engines.iter_mut().enumerate() {
+            twin.now(step.now);
             let reply = call.clone().make(twin, step.now).without_counts().with_leases(ageless);
             let found = (reply, shown(twin, all(), step.now));
             if number == 0 && self.parks {

@@ -126,7 +126,7 @@ impl Ledger {
     /// Jobs of `lane` that were reported as answered: an answer must have been due for each, and no job may be left
     /// that only a stale answer can end.
     pub(super) fn served(&mut self, lane: usize, ended: &[Ended], engine: &Engine, now: Time) -> Verdict {
-        while let Some(Ended { job: id, end: End::Served(by), .. }) = ended.get(self.told.len()) {
+        while let Some(Ended { job: id, end: End::Served(by), .. }) = ended.get(self.reported.len()) {
             let Some(job) = self.jobs.get(id).filter(|job| job.lane == lane) else { break };
             let kept = job.cache_key.as_deref().and_then(|key| self.kept(lane, key));
             let Some(kept) = kept.filter(|_| asks(job)) else {

@@ -20,8 +20,8 @@ impl Ledger {
         let intake = self.intake(lane, new, engine, now);
         let known = self.jobs.get(&new.id);
         if !matches!(answer, Enqueued::Existing(_) | Enqueued::Conflict(_)) {
-            let told = if let Enqueued::Cached(cached) = answer { Some(cached) } else { None };
-            ensure!(told == intake.as_ref(), "{new:?} was answered with {told:?}, not {intake:?}");
+            let reported = if let Enqueued::Cached(cached) = answer { Some(cached) } else { None };
+            ensure!(reported == intake.as_ref(), "{new:?} was answered with {reported:?}, not {intake:?}");
         }
         match answer {
             Enqueued::Accepted(_) => {
@@ -29,7 +29,7 @@ impl Ledger {
                 ensure!(unknown, "{:?} was accepted twice", new.id);
                 let room = self.room(lane);
                 while !self.fits(lane, room, new.payload.len()) {
-                    let Some(dropped) = ended.get(self.told.len()) else {
+                    let Some(dropped) = ended.get(self.reported.len()) else {
                         return Err(format!("{:?} was let into a full lane", new.id));
                     };
                     self.evicted(lane, new.level, dropped)?;
@@ -63,7 +63,7 @@ impl Ledger {
                 }
             }
             Enqueued::QueueFull => {
-                self.told.push((new.id, "refused"));
+                self.reported.push((new.id, "refused"));
                 ensure!(!self.could_fit(lane, new), "{:?} was refused though there was room", new.id);
             }
             Enqueued::Cached(cached) => self.at_intake[lane][usize::from(cached.stale.is_some())] += 1,

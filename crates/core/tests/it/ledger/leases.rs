@@ -11,17 +11,17 @@ use crate::rules::{self, lane_number, upstream_number};
 
 impl Ledger {
     /// Expired leases, in order of expiry.
-    pub(super) fn take_up(&mut self, now: Time) -> Vec<JobId> {
+    pub(super) fn recover_lost(&mut self, now: Time) -> Vec<JobId> {
         let mut lost: Vec<_> = self.leases.iter().map(|(id, lease)| (lease.expires, *id)).collect();
         lost.retain(|(expires, _)| *expires <= now);
         lost.sort_unstable();
-        let mut taken_up = Vec::new();
+        let mut recovered = Vec::new();
         for (_, id) in lost {
             let Some(lease) = self.leases.remove(&id) else { continue };
             let result = if lease.awaiting { CallResult::TimedOut } else { CallResult::Unknown };
             self.finish_call(id, &lease, &Report::from(result), None);
             let Some(job) = lease.job else { continue };
-            taken_up.push(job);
+            recovered.push(job);
             self.stopped(job);
             let state = self.jobs.get_mut(&job).unwrap();
             state.lost += 1;
@@ -31,7 +31,7 @@ impl Ledger {
                 self.stand_again(job);
             }
         }
-        taken_up
+        recovered
     }
 
     pub(super) fn finish_call(&mut self, id: LeaseId, lease: &Lease, report: &Report, heir: Option<Heir>) {
@@ -202,7 +202,7 @@ impl Ledger {
         let job = lease.job;
         self.settled_first(&lease, settlement, settled, now)?;
         if let Some(job) = job {
-            let word = self.told.iter().find(|(told, _)| *told == job).map(|(_, word)| *word);
+            let word = self.reported.iter().find(|(reported, _)| *reported == job).map(|(_, word)| *word);
             self.last_settled.insert(job, (settlement.lease, settled, word));
         }
         Ok(())
@@ -218,7 +218,7 @@ impl Ledger {
         let forgotten = engine.job(job).is_none() && settled == Settled::Stale;
         ensure!(settled == how || forgotten, "a repeated settle said {settled:?}, not {how:?}");
         if let (false, Settled::Ended(_), Some(word)) = (forgotten, how, word) {
-            self.told.push((job, word));
+            self.reported.push((job, word));
         }
         Ok(())
     }
@@ -315,7 +315,9 @@ impl Ledger {
                 (lease.job, lease.awaiting, lease.later) = (None, false, later);
                 self.stopped(id);
             }
-            (Cancelled::AlreadyEnded(told), Some(State::Ended(status))) if *told == status => return Ok(()),
+            (Cancelled::AlreadyEnded(reported), Some(State::Ended(status))) if *reported == status => {
+                return Ok(());
+            }
             (Cancelled::Unknown, None | Some(State::Ended(_))) => return Ok(()),
             _ => return Err(format!("cancel of a job that is {state:?}: {answer:?}")),
         }

@@ -157,7 +157,7 @@ pub(crate) struct Ledger {
     /// What jobs were served with, when first reported.
     served_with: BTreeMap<JobId, Option<Payload>>,
     /// Jobs that the call ended, and how.
-    pub(crate) told: Vec<(JobId, &'static str)>,
+    pub(crate) reported: Vec<(JobId, &'static str)>,
 }
 
 /// A contradiction in the answers.
@@ -189,7 +189,7 @@ impl Ledger {
             facts: Vec::new(),
             last_settled: BTreeMap::new(),
             served_with: BTreeMap::new(),
-            told: Vec::new(),
+            reported: Vec::new(),
         }
     }
 
@@ -222,7 +222,7 @@ impl Ledger {
                 }
             }
             (Call::Dispatch(ask), Reply::Dispatch(given)) => {
-                self.take_up(now);
+                self.recover_lost(now);
                 let lane = lane_number(&ask.lane);
                 self.release_due(lane, now);
                 self.expire(lane, now);
@@ -252,7 +252,7 @@ impl Ledger {
             }
             (Call::Cancel(id), Reply::Cancel(answer)) => self.cancelled(*id, answer)?,
             (Call::Admit(ask), Reply::Admit(answer)) => {
-                self.take_up(now);
+                self.recover_lost(now);
                 self.admitted(ask, &answer.admission, now)?;
             }
             (Call::Record(upstream, result), Reply::Record(view)) => {
@@ -275,8 +275,8 @@ impl Ledger {
             }
             (Call::Pause(lane, paused), Reply::Pause(true)) => self.paused[lane_number(lane)] = *paused,
             (Call::Sweep, Reply::Sweep(swept)) => {
-                let taken_up = self.take_up(now);
-                ensure!(taken_up == swept.taken_up, "took up {:?}, not {taken_up:?}", swept.taken_up);
+                let recovered = self.recover_lost(now);
+                ensure!(recovered == swept.recovered, "recovered {:?}, not {recovered:?}", swept.recovered);
                 for lane in 0..2 {
                     self.release_due(lane, now);
                     self.expire(lane, now);
@@ -287,9 +287,9 @@ impl Ledger {
             (Call::Replay(..), Reply::Replay(_)) | (Call::Discard(..), Reply::Discard(_)) => {}
             _ => return Err(format!("{reply:?} is no answer to {call:?}")),
         }
-        let told: Vec<_> = reply.ended().iter().map(|ended| (ended.job, word(&ended.end))).collect();
-        let expected = std::mem::take(&mut self.told);
-        ensure!(told == expected, "told of {told:?}, but {expected:?} ended");
+        let reported: Vec<_> = reply.ended().iter().map(|ended| (ended.job, word(&ended.end))).collect();
+        let expected = std::mem::take(&mut self.reported);
+        ensure!(reported == expected, "reported {reported:?}, but {expected:?} ended");
         self.answers_are_right(reply.ended(), engine)?;
         Ok(std::mem::take(&mut self.facts))
     }
@@ -315,7 +315,7 @@ impl Ledger {
             self.facts.push(Fact::Left(id, job.clone()));
         }
         job.state = State::Ended(status);
-        self.told.push((id, word));
+        self.reported.push((id, word));
         *self.ended[job.lane].entry(word).or_default() += 1;
         if !self.serving {
             self.give_way(id, None);

@@ -14,10 +14,10 @@ use utoipa::ToSchema;
 use super::super::audit::audit;
 use super::super::auth::{Caller, Right};
 use super::super::extract::{Body, NoQuery, Path};
-use super::super::json;
+use super::super::model::object;
 use super::super::model::vocabulary::ReplayStatus;
 use super::super::problem::{Kind, Problem};
-use super::super::submit::{unavailable, unconfirmed};
+use super::super::store_problem::{unavailable, unconfirmed};
 use super::DeadLetters;
 use super::filter::{FilterBody, reaches};
 use crate::ids::Ids;
@@ -28,7 +28,7 @@ use crate::words::iso;
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct BulkRequest {
     /// The letters to replay; all if empty.
-    #[serde(default, deserialize_with = "json::object")]
+    #[serde(default, deserialize_with = "object::required")]
     pub filter: FilterBody,
     /// Whether to only count them.
     #[serde(default)]

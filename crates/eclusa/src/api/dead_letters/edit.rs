@@ -3,11 +3,11 @@
 use eclusa_core::{Callback, DeadLetterView, Notice};
 use serde_json::{Map, Value, json};
 
-use super::super::job_request::JobRequest;
 use super::super::model::{Alert, Job, MASK, Shown, shown, unmasked};
 use super::super::problem::{Kind, Problem};
 use crate::config::Field;
 use crate::intake::{Fault, Submission};
+use crate::model::JobRequest;
 use crate::request::{Content, Envelope};
 
 /// The parts of a job that can be edited.

@@ -38,7 +38,7 @@ use super::model::DeadLetter;
 use super::problem::{Kind, Problem};
 use super::search::read;
 use super::state::Api;
-use super::submit::{unavailable, unconfirmed};
+use super::store_problem::{unavailable, unconfirmed};
 use crate::config::Field;
 use crate::decide::Decider;
 use crate::intake::Fault;

@@ -4,14 +4,17 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::response::Response;
-use eclusa_core::{DeadLetterView, NewJob, Replay, Replayed};
+use eclusa_core::{DeadLetterView, JobId, Name, NewJob, Replay, Replayed, Status};
 use serde_json::Value;
 
 use super::super::audit::audit;
 use super::super::auth::{Caller, Right};
+use super::super::enqueue;
 use super::super::extract::{Body, NoQuery, Path};
+use super::super::model::Accepted;
 use super::super::problem::{Kind, Problem};
-use super::super::submit::{self, Intake, unconfirmed};
+use super::super::store_problem::unconfirmed;
+use super::super::submit::{self, Intake};
 use super::DeadLetters;
 use super::edit::edited;
 use crate::decide::Decider;
@@ -24,8 +27,8 @@ use crate::intake::Fault;
 #[utoipa::path(post, path = "/v1/dead-letters/{id}/replay", tag = "dead-letters",
     params(("id" = String, Path, description = "The job that failed")),
     request_body(content = Option<Value>, content_type = "application/merge-patch+json"),
-    responses((status = 202, body = super::super::model::Accepted),
-        (status = 200, body = super::super::model::Accepted, description = "The replay has already ended")))]
+    responses((status = 202, body = Accepted),
+        (status = 200, body = Accepted, description = "It was replayed before, and that job has ended")))]
 pub(in super::super) async fn replay(
     State(decider): State<Arc<Decider>>,
     intake: Intake,
@@ -39,13 +42,14 @@ pub(in super::super) async fn replay(
     let view = letters.one(&caller, &id).await?;
     let edit = if body.0.is_empty() { None } else { edit(&letters, &intake, &caller, &view, &body).await? };
     let was_edited = edit.is_some();
-    let (letter, lane) = (view.job, view.lane.clone());
-    let ask = Replay { lane, letter, id: intake.ids.job(), edit: edit.map(Box::new) };
+    let (letter, lane, id) = (view.job, view.lane.clone(), intake.ids.job());
+    let ask = Replay { lane, letter, id, edit: edit.map(Box::new) };
     match decider.replay(ask).await.map_err(|error| unconfirmed(&error))? {
         Replayed::As(job, _) => {
             let lane = &view.lane;
             audit!(caller, "replay", jobId = %job, replayOf = %letter, %lane, edited = was_edited, "Dead letter replayed");
-            submit::accepted(&letters.store, job, None).await
+            // The new job may have ended, and be forgotten, before this answer leaves: it is not looked up.
+            enqueue::accepted(&letters.store, job, (job == id).then(|| queued(lane, job))).await
         }
         Replayed::QueueFull => {
             let detail = format!("Lane `{}` is full: try again later", view.lane);
@@ -55,6 +59,17 @@ pub(in super::super) async fn replay(
         Replayed::Unknown | Replayed::IdTaken => {
             Err(Problem::new(Kind::NotFound, "The dead letter was deleted meanwhile"))
         }
+    }
+}
+
+fn queued(lane: &Name, job: JobId) -> Accepted {
+    Accepted {
+        job_id: job.to_string(),
+        status: Status::Queued.as_str().into(),
+        lane: lane.to_string(),
+        position: None,
+        eta: None,
+        expires_at: None,
     }
 }
 

@@ -13,9 +13,9 @@ use http_body::{Body, Frame, SizeHint};
 use tokio::time::Instant;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
+use super::super::headers::header;
 use super::super::problem::Problem;
 use super::super::refusal::left;
-use super::super::submit::header;
 use crate::clients::Download;
 use crate::decide::Permit;
 use crate::execute::http::{AnswerBody, BodyError, Streamed};
@@ -26,7 +26,7 @@ use crate::rules::Rules;
 use crate::telemetry::Metrics;
 
 /// A problem with the caller's own body, which is not the upstream's fault.
-pub(super) type Fault = Arc<Mutex<Option<Problem>>>;
+pub(super) type BodyFault = Arc<Mutex<Option<Problem>>>;
 
 /// A call in progress.
 pub(super) struct Call {
@@ -37,7 +37,7 @@ pub(super) struct Call {
     pub(super) asked: Instant,
     /// The status of the response being streamed, and how long the upstream asked to stop sending.
     pub(super) head: Option<(u16, Option<Span>)>,
-    pub(super) fault: Fault,
+    pub(super) fault: BodyFault,
     /// Holds the slots until the response has ended.
     pub(super) _hold: Hold,
     /// Counts it among the calls under way.
@@ -46,7 +46,7 @@ pub(super) struct Call {
 
 impl Call {
     /// The call ended, or its response began.
-    pub(super) fn told(&mut self, end: CallEnd, close: Option<Span>) -> Judged {
+    pub(super) fn settle_as(&mut self, end: CallEnd, close: Option<Span>) -> Judged {
         let mut judged = self.report(&Called { close, ..end.into() });
         let took = self.asked.elapsed();
         judged.report.took = Some(took.into());
@@ -64,9 +64,9 @@ impl Call {
         }
         let end = CallEnd::from(error).after_head(status);
         // Otherwise it was counted when the response began.
-        let anew = end != CallEnd::Answered(status);
+        let uncounted = end != CallEnd::Answered(status);
         let judged = self.report(&Called { close, ..end.into() });
-        if anew {
+        if uncounted {
             self.metrics.count_call(&judged.upstream, &judged.judgement, false);
         }
     }

@@ -8,10 +8,10 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
 use super::lease::ForeignLease;
-use super::{Acquired, Limits};
+use super::{Acquired, LimitsState};
 use crate::api::problem::{Kind, Problem};
 use crate::api::refusal::not_now;
-use crate::api::submit::unavailable;
+use crate::api::store_problem::unavailable;
 use crate::decide::{Permit, PermitAnswer, PermitDenied};
 use crate::policy::Takes;
 use crate::turns::Line;
@@ -49,13 +49,22 @@ fn is_scoped(denied: &PermitDenied) -> bool {
     denied.used_up().is_some_and(|quota| quota.bucket().is_some())
 }
 
-/// A permit for one call to `upstream`, now or within `wait`.
+/// The call that a worker wants to make.
+#[derive(Clone, Copy)]
+pub(super) struct WantedCall<'a> {
+    pub(super) upstream: &'a Name,
+    pub(super) takes: &'a Takes,
+    /// Whether the worker's report will count for the breaker, so that the call may be a probe.
+    pub(super) counts: bool,
+}
+
+/// A permit for one call, now or within `wait`.
 pub(super) async fn grant(
-    limits: &Limits,
-    upstream: &Name,
-    takes: &Takes,
+    limits: &LimitsState,
+    call: WantedCall<'_>,
     wait: Duration,
 ) -> Result<Grant, Problem> {
+    let upstream = call.upstream;
     let deadline = Instant::now() + wait;
     // A caller that does not wait does not queue.
     let line = limits.turns.line(upstream);
@@ -64,7 +73,7 @@ pub(super) async fn grant(
         if limits.life.stopping.is_cancelled() {
             return Err(stopping());
         }
-        let denied = match ask(limits, upstream, takes).await? {
+        let denied = match ask(limits, call).await? {
             Ok(grant) => return Ok(grant),
             Err(denied) => denied,
         };
@@ -92,22 +101,19 @@ pub(super) async fn grant(
 }
 
 /// Asks once.
-async fn ask(
-    limits: &Limits,
-    upstream: &Name,
-    takes: &Takes,
-) -> Result<Result<Grant, PermitDenied>, Problem> {
+async fn ask(limits: &LimitsState, call: WantedCall<'_>) -> Result<Result<Grant, PermitDenied>, Problem> {
     let (lease, nonce) = (limits.rules.get().config.workers.lease.into(), limits.ids.foreign_nonce());
-    let (holds, correlation) = (takes.holds.clone(), takes.correlation);
+    let (holds, correlation) = (call.takes.holds.clone(), call.takes.correlation);
     let ask = Admit {
         lane: None,
         tenant: None,
-        chain: vec![upstream.clone()],
+        chain: vec![call.upstream.clone()],
         holds,
         correlation,
         lease,
         nonce,
         after: None,
+        probe: call.counts,
     };
     let asked = limits.decider.admit(ask).await.map_err(|error| unavailable(&error))?;
     match asked {
@@ -124,7 +130,7 @@ async fn ask(
 
 /// Waits until it is the caller's turn, or until the deadline.
 async fn turn(
-    limits: &Limits,
+    limits: &LimitsState,
     line: &Line,
     upstream: &Name,
     deadline: Instant,
@@ -148,7 +154,7 @@ async fn turn(
     Err(refused(limits, upstream, &PermitDenied { denial, quota: None, gate: last, sooner: false, now }))
 }
 
-fn refused(limits: &Limits, upstream: &Name, denied: &PermitDenied) -> Problem {
+fn refused(limits: &LimitsState, upstream: &Name, denied: &PermitDenied) -> Problem {
     limits.metrics.count_refusal(None, Some(upstream), denied.denial.reason);
     not_now(upstream, denied)
 }

@@ -11,11 +11,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::Limits;
+use super::LimitsState;
 use crate::api::auth::Caller;
 use crate::api::extract::{Body, NoQuery, Path};
 use crate::api::problem::{Kind, Problem};
-use crate::api::submit::unavailable;
+use crate::api::store_problem::unavailable;
 use crate::api::upstreams::callable;
 use crate::execute::http::Hints;
 use crate::execute::{CallEnd, Called};
@@ -110,12 +110,12 @@ impl SettleRequest {
     }
 
     fn end(&self) -> Result<CallEnd, Fault> {
-        let told = || "reported by the worker that made the call".to_owned();
+        let reason = || "reported by the worker that made the call".to_owned();
         match CallStatus::deserialize(&self.status) {
             Ok(CallStatus::Answered(status @ 100..=599)) => Ok(CallEnd::Answered(status)),
             Ok(CallStatus::Answered(_)) => Err(Fault::new("status", "must be from 100 to 599")),
-            Ok(CallStatus::Unanswered(Unanswered::Timeout)) => Ok(CallEnd::TimedOut(told())),
-            Ok(CallStatus::Unanswered(Unanswered::ConnectionError)) => Ok(CallEnd::Broken(told())),
+            Ok(CallStatus::Unanswered(Unanswered::Timeout)) => Ok(CallEnd::TimedOut(reason())),
+            Ok(CallStatus::Unanswered(Unanswered::ConnectionError)) => Ok(CallEnd::Broken(reason())),
             Ok(CallStatus::Unanswered(Unanswered::NotSent)) => Ok(CallEnd::NotMade),
             Err(_) => {
                 let problem = "must be an HTTP status, or one of timeout, connection_error, not_sent";
@@ -126,14 +126,14 @@ impl SettleRequest {
 }
 
 /// Parses the reported usage.
-fn used(told: &Value) -> Result<Usage, Fault> {
+fn used(usage: &Value) -> Result<Usage, Fault> {
     let wrong =
         || Fault::new("usage", "must be a number, or an object of numbers by their place in the response");
-    match told {
+    match usage {
         Value::Null => Ok(Usage::Unknown),
         Value::Object(places) => {
-            let told = |(place, value): (&String, &Value)| Some((place.as_str().into(), amount(value)?));
-            places.iter().map(told).collect::<Option<_>>().map(Usage::BySource).ok_or_else(wrong)
+            let entry = |(place, value): (&String, &Value)| Some((place.as_str().into(), amount(value)?));
+            places.iter().map(entry).collect::<Option<_>>().map(Usage::BySource).ok_or_else(wrong)
         }
         number => amount(number).map(Usage::Amount).ok_or_else(wrong),
     }
@@ -168,15 +168,15 @@ pub(in crate::api) struct LeaseSettled {
 #[utoipa::path(post, path = "/v1/limits/leases/{leaseId}/settle", tag = "limits", request_body = SettleRequest,
     params(("leaseId" = String, Path, description = "The lease")), responses((status = 200, body = LeaseSettled)))]
 pub(in crate::api) async fn settle(
-    limits: Limits,
+    limits: LimitsState,
     caller: Caller,
     Path(lease): Path<String>,
     _: NoQuery,
     body: Body,
 ) -> Result<Json<LeaseSettled>, Problem> {
     let ForeignLease { upstream, id } = ForeignLease::find(&limits.rules, &caller, &lease)?;
-    let told: SettleRequest = body.object()?;
-    let called = told.called(limits.clock.now()).map_err(|faults| Problem::invalid(&faults).in_body())?;
+    let report: SettleRequest = body.object()?;
+    let called = report.called(limits.clock.now()).map_err(|faults| Problem::invalid(&faults).in_body())?;
     let rules = limits.rules.get();
     let mut judged = rules.judge(&upstream, &called);
     if caller.may_change_breaker(&rules.config, upstream.as_str()).is_err() {
@@ -208,7 +208,7 @@ pub(in crate::api) struct LeaseExtended {
 #[utoipa::path(post, path = "/v1/limits/leases/{leaseId}/extend", tag = "limits",
     params(("leaseId" = String, Path, description = "The lease")), responses((status = 200, body = LeaseExtended)))]
 pub(in crate::api) async fn extend(
-    limits: Limits,
+    limits: LimitsState,
     caller: Caller,
     Path(lease): Path<String>,
     _: NoQuery,

@@ -17,13 +17,14 @@ use utoipa::ToSchema;
 
 use super::auth::Caller;
 use super::extract::{Body, NoQuery, Path};
-use super::job_request::{HttpRequest, span};
-use super::json;
+use super::model::HttpRequest;
+use super::model::job_request::span;
+use super::model::object;
 use super::problem::Problem;
 use super::state::Api;
-use super::submit::unavailable;
+use super::store_problem::unavailable;
 use super::upstreams::callable;
-use crate::config::{ScopeSource, Upstream};
+use crate::config::{ScopeSource, UpstreamConfig};
 use crate::decide::Decider;
 use crate::ids::Ids;
 use crate::intake::{DEFAULT_TENANT, Fault};
@@ -38,7 +39,7 @@ use crate::turns::Turns;
 /// State needed by these calls.
 #[derive(FromRequestParts)]
 #[from_request(state(Api))]
-pub(super) struct Limits {
+pub(super) struct LimitsState {
     #[from_request(via(State))]
     decider: Arc<Decider>,
     #[from_request(via(State))]
@@ -71,7 +72,7 @@ pub(super) struct AcquireRequest {
     wait: Option<Value>,
     /// The call to be made, which decides what policies apply. Without it, only policies that match every request
     /// apply.
-    #[serde(default, deserialize_with = "json::optional_object")]
+    #[serde(default, deserialize_with = "object::optional")]
     request: Option<HttpRequest>,
     /// The scope value, for policies that would read it from the request.
     #[serde(default)]
@@ -100,12 +101,13 @@ pub(super) struct Acquired {
 
 /// Acquire a permit for one call to an upstream
 ///
-/// Either all gates of the upstream admit the call, or nothing is taken.
+/// Either all gates of the upstream admit the call, or nothing is taken. While its breaker is half open, a key whose reports do
+/// not count there (see settle) gets no permit: its call would decide nothing and keep others from probing.
 #[utoipa::path(post, path = "/v1/limits/{upstream}/acquire", tag = "limits", request_body = AcquireRequest,
     params(("upstream" = String, Path, description = "The upstream")),
     responses((status = 200, body = Acquired), (status = 429, description = "Not admitted now; see Retry-After")))]
 pub(super) async fn acquire(
-    limits: Limits,
+    limits: LimitsState,
     caller: Caller,
     Path(upstream): Path<String>,
     _: NoQuery,
@@ -117,11 +119,13 @@ pub(super) async fn acquire(
     let wait = wait.map_or(Duration::ZERO, |wait| Duration::from_millis(wait.as_millis()));
     let wait = wait.min(limits.rules.get().config.server.max_wait);
     let takes = limits.takes(&caller, &upstream, asked).await.map_err(Problem::in_body)?;
-    let grant = ask::grant(&limits, &upstream, &takes, wait).await?;
+    let counts = caller.may_change_breaker(&limits.rules.get().config, upstream.as_str()).is_ok();
+    let call = ask::WantedCall { upstream: &upstream, takes: &takes, counts };
+    let grant = ask::grant(&limits, call, wait).await?;
     Ok(Json(grant.accept()))
 }
 
-impl Limits {
+impl LimitsState {
     /// What a call takes from scoped buckets.
     async fn takes(&self, caller: &Caller, upstream: &Name, asked: AcquireRequest) -> Result<Takes, Problem> {
         let invalid = |faults: Vec<Fault>| Problem::invalid(&faults);
@@ -130,7 +134,7 @@ impl Limits {
             amount(hold).ok_or_else(|| invalid(vec![Fault::new("hold", "must be a number of tokens")]))
         });
         let upstreams = &self.rules.get().config.upstreams;
-        let policies = upstreams.get(upstream).into_iter().flat_map(Upstream::policies);
+        let policies = upstreams.get(upstream).into_iter().flat_map(UpstreamConfig::policies);
         let by_tenant = policies.into_iter().any(|policy| policy.scope == ScopeSource::Tenant);
         if let Some(scope) = asked.scope.as_deref().filter(|_| by_tenant) {
             caller.may_act_for(scope)?;

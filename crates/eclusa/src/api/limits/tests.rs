@@ -12,8 +12,8 @@ use http::header::RETRY_AFTER;
 use tokio::time::{Instant, sleep};
 use tower::ServiceExt;
 
-use super::ask::grant;
-use super::{Acquired, Limits};
+use super::ask::{WantedCall, grant};
+use super::{Acquired, LimitsState};
 use crate::api::problem::Problem;
 use crate::api::state::Api;
 use crate::config::Config;
@@ -51,14 +51,15 @@ impl Fixture {
         }
     }
 
-    async fn limits(&self) -> Limits {
+    async fn limits(&self) -> LimitsState {
         let mut request = http::Request::new(()).into_parts().0;
-        Limits::from_request_parts(&mut request, &self.api).await.ok().unwrap()
+        LimitsState::from_request_parts(&mut request, &self.api).await.ok().unwrap()
     }
 
     async fn ask(&self, wait_ms: u64) -> Result<Acquired, Problem> {
-        let granted =
-            grant(&self.limits().await, &up(), &Takes::default(), Duration::from_millis(wait_ms)).await;
+        let (upstream, takes) = (up(), Takes::default());
+        let call = WantedCall { upstream: &upstream, takes: &takes, counts: true };
+        let granted = grant(&self.limits().await, call, Duration::from_millis(wait_ms)).await;
         granted.map(super::ask::Grant::accept)
     }
 

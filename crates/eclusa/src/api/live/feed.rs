@@ -1,4 +1,4 @@
-//! The last state of everything, with the number of the update in which each part last changed.
+//! The latest state of everything, with the number of the update in which each part last changed.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -6,16 +6,16 @@ use std::str::FromStr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use eclusa_core::{AlertsView, JobTransition, Name, Time};
+use eclusa_core::{AlertsView, JobTransition, Name, ObservedState, Time};
 use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use super::MAX_STREAMS;
 use crate::api::problem::{Kind, Problem};
 
-/// Changes of jobs that are kept for streams that are behind.
+/// Job transitions kept for streams that lag behind.
 const KEPT_JOBS: usize = 4_096;
-/// A journal that grows by less is no news.
+/// The size of the journal is reported in steps of this many bytes.
 const JOURNAL_STEP: u64 = 1 << 20;
 
 /// What streams and the watcher share.
@@ -27,7 +27,7 @@ pub(crate) struct Live {
     listeners: AtomicUsize,
 }
 
-/// A place among those who listen.
+/// One of the open streams; frees its place when dropped.
 pub(super) struct Seat {
     live: Arc<Live>,
     _permit: OwnedSemaphorePermit,
@@ -54,14 +54,14 @@ impl Live {
     pub(super) fn open(self: &Arc<Self>) -> Result<Seat, Problem> {
         let permit = self.seats.clone().try_acquire_owned().map_err(|_| {
             let detail =
-                format!("{MAX_STREAMS} streams of events are open here; ask again, or ask another process");
+                format!("{MAX_STREAMS} event streams are open here; try again later, or use another process");
             Problem::new(Kind::TooManyStreams, detail).retry_after(5)
         })?;
         self.listeners.fetch_add(1, Ordering::Relaxed);
         Ok(Seat { live: self.clone(), _permit: permit })
     }
 
-    pub(super) fn is_heard(&self) -> bool {
+    pub(super) fn has_listeners(&self) -> bool {
         self.listeners.load(Ordering::Relaxed) > 0
     }
 
@@ -70,7 +70,7 @@ impl Live {
     }
 }
 
-/// Where a stream is: an update of one run of the watcher.
+/// The position of a stream: an update of one run of the watcher.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Cursor {
     run: u64,
@@ -78,7 +78,7 @@ pub(super) struct Cursor {
 }
 
 impl Cursor {
-    /// Of no run that there is.
+    /// Belongs to no run.
     pub(super) const UNKNOWN: Cursor = Cursor { run: 0, update: 0 };
 }
 
@@ -97,17 +97,17 @@ impl FromStr for Cursor {
     }
 }
 
-/// Something by name, and the update in which it last changed; `None` if it is gone.
+/// A lane or upstream as JSON (`None` if it is gone), and the update in which it last changed.
 #[derive(Debug)]
 struct Entry {
     update: u64,
     shown: Option<Arc<Value>>,
 }
 
-/// See the module.
+/// The latest state.
 #[derive(Default)]
 pub(super) struct Feed {
-    /// Tells runs of the watcher apart; 0 while it does not run.
+    /// Identifies the run of the watcher; 0 while it is not running.
     pub(super) run: u64,
     update: u64,
     now: Time,
@@ -115,12 +115,14 @@ pub(super) struct Feed {
     upstreams: BTreeMap<Name, Entry>,
     alerts: (u64, Arc<AlertsView>),
     fleet: (u64, Arc<Value>),
+    /// What the store answered last.
+    state: Option<Arc<ObservedState>>,
     jobs: VecDeque<(u64, Arc<JobTransition>)>,
-    /// Who has seen no later update than this has missed changes of jobs.
+    /// A stream that has seen no later update than this has missed job transitions.
     missed: u64,
 }
 
-/// What the watcher found.
+/// What the watcher read.
 pub(super) struct Found {
     pub(super) now: Option<Time>,
     pub(super) gap: bool,
@@ -129,16 +131,17 @@ pub(super) struct Found {
     pub(super) upstreams: Vec<(Name, Value)>,
     pub(super) alerts: Arc<AlertsView>,
     pub(super) fleet: Value,
+    pub(super) state: Arc<ObservedState>,
 }
 
-/// Those that changed, by name; `None` for one that is gone.
+/// Lanes or upstreams that changed, by name; `None` for one that is gone.
 pub(super) type Named = Vec<(Name, Option<Arc<Value>>)>;
 
 /// What a stream has to send.
 pub(super) struct News {
     pub(super) cursor: Cursor,
     pub(super) now: Time,
-    /// Whether changes of jobs were missed.
+    /// Whether job transitions were missed.
     pub(super) gap: bool,
     /// Whether this is everything, not only what changed.
     pub(super) whole: bool,
@@ -150,12 +153,12 @@ pub(super) struct News {
 }
 
 impl Feed {
-    /// Begins anew.
+    /// Starts a run without any state.
     pub(super) fn begin(&mut self, run: u64) {
         *self = Self { run, ..Self::default() };
     }
 
-    /// Takes in what was found; the number of the update if anything changed.
+    /// Applies what was read. Returns the number of the update if anything changed.
     pub(super) fn take(&mut self, found: Found) -> Option<u64> {
         let next = self.update + 1;
         let first = self.update == 0;
@@ -176,19 +179,25 @@ impl Feed {
             if self.jobs.len() == KEPT_JOBS
                 && let Some((update, _)) = self.jobs.pop_front()
             {
-                // An update is told whole or not at all.
+                // An update is sent as a whole or not at all.
                 self.missed = update;
             }
             self.jobs.push_back((next, Arc::new(change)));
         }
         self.now = found.now.unwrap_or(self.now);
+        self.state = Some(found.state);
         changed.then(|| {
             self.update = next;
             next
         })
     }
 
-    /// What came after `seen`, or everything if that is not covered any more; `None` if there is nothing yet, or nothing new.
+    /// What the store answered last; `None` if it has not answered yet.
+    pub(super) fn state(&self) -> Option<Arc<ObservedState>> {
+        self.state.clone()
+    }
+
+    /// What came after `seen`, or everything if that is no longer covered; `None` if there is nothing yet, or nothing new.
     pub(super) fn since(&self, seen: Option<Cursor>) -> Option<News> {
         if self.update == 0 {
             return None;
@@ -206,7 +215,7 @@ impl Feed {
             let new = new.filter(|(_, entry)| from.is_some() || entry.shown.is_some());
             new.map(|(name, entry)| (name.clone(), entry.shown.clone())).collect()
         };
-        // Whoever is told everything as it is need not be told how it came to that.
+        // A stream that gets the whole state needs no transitions.
         let jobs = self.jobs.iter().filter(|(update, _)| from.is_some_and(|from| *update > from));
         Some(News {
             cursor: Cursor { run: self.run, update: self.update },
@@ -222,7 +231,7 @@ impl Feed {
     }
 }
 
-/// Puts `found` in the place of what was there; says whether anything changed.
+/// Replaces the entries by `found`. Returns whether anything changed.
 fn merge(
     entries: &mut BTreeMap<Name, Entry>,
     found: Vec<(Name, Value)>,
@@ -246,7 +255,7 @@ fn merge(
     changed
 }
 
-/// That more seconds are averaged is no news.
+/// A longer period of the average alone is not a change.
 fn same_lane(known: &Value, found: &Value) -> bool {
     same_without(known, found, "/rates/seconds", |_, _| true)
 }
@@ -258,7 +267,7 @@ fn same_fleet(known: &Value, found: &Value) -> bool {
     })
 }
 
-/// Whether two are the same but for what is at `place`, where `close` decides.
+/// Whether two values are equal, except at `place`, where `close` decides.
 fn same_without(known: &Value, found: &Value, place: &str, close: impl Fn(&Value, &Value) -> bool) -> bool {
     let (Some(old), Some(new)) = (known.pointer(place), found.pointer(place)) else { return known == found };
     if !close(old, new) {
@@ -307,6 +316,11 @@ mod tests {
             upstreams: Vec::new(),
             alerts: Arc::default(),
             fleet: json!({ "store": { "journalBytes": 7 } }),
+            state: Arc::new(ObservedState {
+                lanes: Vec::new(),
+                upstreams: Vec::new(),
+                alerts: AlertsView::default(),
+            }),
         }
     }
 
@@ -315,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn who_begins_gets_everything_and_then_only_what_changed() {
+    fn a_new_stream_gets_everything_and_then_only_what_changed() {
         let mut feed = Feed::default();
         feed.begin(7);
         assert!(feed.since(None).is_none(), "nothing is known yet");
@@ -331,11 +345,15 @@ mod tests {
         assert!(!news.whole && !news.gap && news.fleet.is_none() && news.alerts.is_none());
         assert_eq!((names(&news.lanes), news.jobs.len()), (vec![("a", true), ("b", false)], 2));
         let late = feed.since(None).unwrap();
-        assert_eq!(names(&late.lanes), [("a", true)], "what is gone is not told to who never saw it");
+        assert_eq!(
+            names(&late.lanes),
+            [("a", true)],
+            "a removed lane is not sent to a stream that never saw it"
+        );
     }
 
     #[test]
-    fn changes_of_jobs_that_are_no_longer_kept_are_a_gap() {
+    fn transitions_that_are_no_longer_kept_are_a_gap() {
         let mut feed = Feed::default();
         feed.begin(7);
         feed.take(found(&[], 0..0));
@@ -350,7 +368,7 @@ mod tests {
         assert_eq!(feed.since(Some(second)).unwrap().jobs.len(), KEPT_JOBS);
 
         feed.take(Found { gap: true, ..found(&[], 0..0) });
-        assert!(feed.since(Some(second)).unwrap().gap, "the store itself missed some");
+        assert!(feed.since(Some(second)).unwrap().gap, "the store had a gap");
         let elsewhere = Cursor { run: 8, ..second };
         assert!(feed.since(Some(elsewhere)).unwrap().gap);
         assert!(feed.since(Some(Cursor::UNKNOWN)).unwrap().gap);
@@ -365,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_ages_is_no_news() {
+    fn a_value_that_only_ages_is_not_a_change() {
         let mut feed = Feed::default();
         feed.begin(7);
         feed.take(found(&[("a", 1)], 0..0));

@@ -1,11 +1,13 @@
-//! `GET /v1/events`: what changes, as it changes, by server-sent events.
+//! `GET /v1/events`: changes as server-sent events.
 //!
-//! One task of the process ([`watcher`]) asks the store what changed, only while somebody listens, and keeps the last state of
-//! everything with the number of the update in which it last changed ([`feed`]). A stream ([`stream`]) sends what changed since
-//! the update that it sent last, so a slow client skips updates instead of queueing them.
+//! One task per process ([`watcher`]) asks the store for changes while there are listeners. It keeps the latest state of everything
+//! with the number of the update in which it last changed ([`feed`]). A stream ([`stream`]) sends what changed since the last
+//! update it sent, so a slow client skips updates instead of queueing them.
 
 mod feed;
 mod stream;
+#[cfg(test)]
+mod tests;
 mod watcher;
 
 use std::convert::Infallible;
@@ -43,7 +45,7 @@ use crate::telemetry::{Metrics, Rates};
 /// Streams that one process holds open.
 pub(super) const MAX_STREAMS: usize = 200;
 
-/// What this call needs.
+/// State needed by this call.
 #[derive(FromRequestParts)]
 #[from_request(state(Api))]
 pub(super) struct LiveState {
@@ -64,7 +66,7 @@ pub(super) struct LiveState {
     status: StatusParts,
 }
 
-/// What to listen to.
+/// Which events to send.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 pub(super) struct EventsQuery {
@@ -75,14 +77,14 @@ pub(super) struct EventsQuery {
     lane: Option<String>,
     /// Only jobs of this tenant.
     tenant: Option<String>,
-    /// The id of the last event that was received, where no `Last-Event-ID` can be sent.
+    /// The id of the last event received, for clients that cannot send `Last-Event-ID`.
     cursor: Option<String>,
 }
 
-/// Everything as it is when a stream begins, of the topics that were asked for.
+/// The current state of the requested topics, sent when a stream begins.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct LiveSnapshot {
-    /// What time it was in the store.
+    /// The store's time.
     #[schema(format = DateTime)]
     at: String,
     /// The lanes.
@@ -98,13 +100,13 @@ pub(super) struct LiveSnapshot {
 /// Follow everything
 ///
 /// Server-sent events. The first is a `snapshot` (a `LiveSnapshot`). Then, at most twice a second and only if something changed:
-/// `lanes` and `upstreams` (arrays of those that changed; one that is gone is `{name, removed: true}`), `alerts` and `fleet`
-/// (whole), `status` (whole, as `GET /v1/status`) and `jobs` (an array of `LiveJob`, in order). `gap` says that changes of jobs were missed; a `snapshot` follows. The
-/// `id` of an event is an opaque cursor: a client that sends it as `Last-Event-ID` gets what came after it, if that is still
-/// known. A key bounded to some lanes or tenants is told only of these.
+/// `lanes` and `upstreams` (arrays of those that changed; a removed one is `{name, removed: true}`), `alerts` and `fleet`
+/// (whole), `status` (whole, as `GET /v1/status`) and `jobs` (an array of `LiveJob`, in order). `gap` says that job events were
+/// missed; a `snapshot` follows. The `id` of an event is an opaque cursor: a client that sends it as `Last-Event-ID` gets what
+/// came after it, if that is still known. A key restricted to lanes or tenants gets only their events.
 #[utoipa::path(get, path = "/v1/events", tag = "health",
     params(EventsQuery,
-        ("Last-Event-ID" = Option<String>, Header, description = "The id of the last event that was received")),
+        ("Last-Event-ID" = Option<String>, Header, description = "The id of the last event received")),
     responses((status = 200, body = String, content_type = "text/event-stream", description = "Events"),
         (status = 503, description = "Too many streams are open")))]
 pub(super) async fn listen(
@@ -122,7 +124,7 @@ pub(super) async fn listen(
     };
     let LiveState { live, store, rules, rates, metrics, peers, life, status } = state;
     let last = headers.get("last-event-id").and_then(|value| value.to_str().ok());
-    // One that cannot be read is as good as one that is no longer covered.
+    // A cursor that cannot be parsed is treated like one that is no longer covered.
     let cursor = last.or(query.cursor.as_deref()).map(|text| text.parse().unwrap_or(Cursor::UNKNOWN));
     let seat = live.open()?;
     let watcher = Watcher {

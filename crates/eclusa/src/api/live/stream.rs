@@ -1,4 +1,4 @@
-//! One stream: what changed, of what the caller may see and asked for.
+//! One stream: the changes that the caller may see and asked for.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,18 +14,21 @@ use super::feed::{Cursor, Live, Named, News, Seat};
 use super::watcher::PAUSE;
 use crate::api::alerts;
 use crate::api::auth::Caller;
-use crate::api::model::{LiveJob, ServiceStatus, iso};
-use crate::api::status::{StatusParts, store_lost};
+use crate::api::status::StatusParts;
 use crate::config::Config;
 use crate::life::Life;
+use crate::model::{LiveJob, ServiceStatus, iso};
 use crate::rules::{CurrentRules, Rules};
 
-/// A silent stream gets a comment this often, so that nothing between takes it for dead.
+/// How often an idle stream gets a comment, so that proxies keep the connection open.
 const HEARTBEAT: Duration = Duration::from_secs(15);
-/// A stream ends after this long; the client comes back with its cursor.
+/// A stream ends after this long; the client reconnects with its cursor.
 const MAX_LENGTH: Duration = Duration::from_hours(1);
 
-/// What a stream tells of.
+/// How often the status is compared with the one that was sent last: time alone may change it.
+const STATUS_EVERY: Duration = Duration::from_secs(1);
+
+/// The topics of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "topics are chosen independently of each other")]
 pub(super) struct Topics {
@@ -38,7 +41,7 @@ pub(super) struct Topics {
 }
 
 impl Topics {
-    /// Reads names that are separated by commas; none means all.
+    /// Parses a comma-separated list; `None` means all topics.
     pub(super) fn parse(text: Option<&str>) -> Result<Self, String> {
         let all = "lanes,upstreams,jobs,alerts,fleet,status";
         let mut topics = Self::default();
@@ -50,7 +53,7 @@ impl Topics {
                 "alerts" => &mut topics.alerts,
                 "fleet" => &mut topics.fleet,
                 "status" => &mut topics.status,
-                other => return Err(format!("has {other:?}, which is none of {all}")),
+                other => return Err(format!("contains {other:?}, which is not one of {all}")),
             };
             *topic = true;
         }
@@ -58,7 +61,7 @@ impl Topics {
     }
 }
 
-/// What one who listens may see and asked for.
+/// What a listener may see and asked for.
 pub(super) struct Subscription {
     pub(super) caller: Caller,
     pub(super) topics: Topics,
@@ -78,7 +81,7 @@ impl Subscription {
             && self.caller.may_act_for(&job.tenant).is_ok()
     }
 
-    /// The events for `news`; the last of them has the cursor, so that a client that got only some of them gets all again.
+    /// The events for `news`. Only the last one has the cursor, so that a client that received some of them gets all again.
     fn events(&self, news: &News, config: &Config) -> Vec<Event> {
         let Topics { lanes, upstreams, jobs, alerts, fleet, .. } = self.topics;
         let lanes = lanes.then(|| pick(&news.lanes, |name| self.shows_lane(name)));
@@ -89,9 +92,9 @@ impl Subscription {
         let fleet = news.fleet.as_deref().filter(|_| fleet).cloned();
         let seen = news.jobs.iter().filter(|job| jobs && self.shows_job(job));
         let jobs: Vec<_> = seen.map(|job| LiveJob::from(&**job)).collect();
-        let mut told: Vec<(&str, Value)> = Vec::new();
+        let mut named: Vec<(&str, Value)> = Vec::new();
         if news.gap {
-            told.push(("gap", json!({})));
+            named.push(("gap", json!({})));
         }
         if news.whole {
             let mut snapshot = json!({ "at": iso(news.now) });
@@ -99,25 +102,25 @@ impl Subscription {
             for (name, part) in parts.into_iter().filter_map(|(name, part)| Some((name, part?))) {
                 snapshot[name] = part;
             }
-            told.push(("snapshot", snapshot));
+            named.push(("snapshot", snapshot));
         } else {
             let some = |list: &Value| list.as_array().is_some_and(|list| !list.is_empty());
-            told.extend(lanes.filter(some).map(|lanes| ("lanes", lanes)));
-            told.extend(upstreams.filter(some).map(|upstreams| ("upstreams", upstreams)));
-            told.extend(alerts.map(|alerts| ("alerts", alerts)));
-            told.extend(fleet.map(|fleet| ("fleet", fleet)));
-            told.extend((!jobs.is_empty()).then(|| ("jobs", json!(jobs))));
+            named.extend(lanes.filter(some).map(|lanes| ("lanes", lanes)));
+            named.extend(upstreams.filter(some).map(|upstreams| ("upstreams", upstreams)));
+            named.extend(alerts.map(|alerts| ("alerts", alerts)));
+            named.extend(fleet.map(|fleet| ("fleet", fleet)));
+            named.extend((!jobs.is_empty()).then(|| ("jobs", json!(jobs))));
         }
-        let last = told.len().saturating_sub(1);
+        let last = named.len().saturating_sub(1);
         let event = |(number, (name, data)): (usize, (&str, Value))| {
             let event = Event::default().event(name).data(data.to_string());
             if number == last { event.id(news.cursor.to_string()) } else { event }
         };
-        told.into_iter().enumerate().map(event).collect()
+        named.into_iter().enumerate().map(event).collect()
     }
 }
 
-/// Those that are to be shown, as they are told.
+/// The entries that `shows` selects, as JSON.
 fn pick(named: &Named, shows: impl Fn(&Name) -> bool) -> Value {
     let shown = |(name, shown): &(Name, Option<Arc<Value>>)| match shown {
         Some(shown) => (**shown).clone(),
@@ -126,12 +129,12 @@ fn pick(named: &Named, shows: impl Fn(&Name) -> bool) -> Value {
     named.iter().filter(|(name, _)| shows(name)).map(shown).collect()
 }
 
-/// One who listens.
+/// The state of one stream.
 pub(super) struct Listener {
     live: Arc<Live>,
     life: Arc<Life>,
     rules: Arc<CurrentRules>,
-    /// Those under which the caller was let in: with others it must ask again.
+    /// The rules under which the caller was admitted. When they change, it must reconnect.
     begun: Arc<Rules>,
     scope: Subscription,
     seen: Option<Cursor>,
@@ -155,7 +158,7 @@ impl Listener {
         seat: Seat,
     ) -> Self {
         let (mut updates, begun, now) = (live.updates.subscribe(), rules.get(), Instant::now());
-        // What is there already is news to this one.
+        // Everything that exists already is new to this stream.
         updates.mark_changed();
         Self {
             live,
@@ -182,44 +185,57 @@ impl Listener {
         steps.flatten()
     }
 
-    /// The next events, or a comment if there were none for a while; `None` at the end.
+    /// The next events, or a comment if there were none for [`HEARTBEAT`]; `None` at the end.
     async fn next(&mut self) -> Option<Vec<Event>> {
-        let life = self.life.clone();
         let silent_at = Instant::now() + HEARTBEAT;
         loop {
             if Instant::now() >= self.until || !Arc::ptr_eq(&self.begun, &self.rules.get()) {
                 return None;
             }
-            let changed = async {
-                sleep_until(self.next).await;
-                self.updates.changed().await
-            };
-            tokio::select! {
-                biased;
-                () = life.stopping.cancelled() => return None,
-                changed = timeout_at(silent_at, changed) => match changed {
-                    Ok(Ok(())) => {}
-                    Ok(Err(_)) => return None,
-                    Err(_) => return Some(vec![Event::default().comment("")]),
-                },
+            let status_at = self.scope.topics.status.then(|| Instant::now() + STATUS_EVERY);
+            let look_at = status_at.map_or(silent_at, |status_at| status_at.min(silent_at));
+            let changed = self.changed_before(look_at).await?;
+            let news = if changed { self.live.feed().since(self.seen) } else { None };
+            let mut events = Vec::new();
+            if let Some(news) = news {
+                self.seen = Some(news.cursor);
+                self.next = Instant::now() + PAUSE;
+                events = self.scope.events(&news, &self.begun.config);
             }
-            let Some(news) = self.live.feed().since(self.seen) else { continue };
-            self.seen = Some(news.cursor);
-            self.next = Instant::now() + PAUSE;
-            let mut events = self.scope.events(&news, &self.begun.config);
-            events.extend(self.status_event().await);
+            events.extend(self.status_event());
             if !events.is_empty() {
                 return Some(events);
+            }
+            if Instant::now() >= silent_at {
+                return Some(vec![Event::default().comment("")]);
             }
         }
     }
 
+    /// Waits until something changed, but not after `until`; says whether it did. `None` if the stream must end.
+    async fn changed_before(&mut self, until: Instant) -> Option<bool> {
+        let changed = async {
+            sleep_until(self.next).await;
+            self.updates.changed().await
+        };
+        tokio::select! {
+            biased;
+            () = self.life.stopping.cancelled() => None,
+            changed = timeout_at(until, changed) => match changed {
+                Ok(Ok(())) => Some(true),
+                Ok(Err(_)) => None,
+                Err(_) => Some(false),
+            },
+        }
+    }
+
     /// The status, if it was asked for and is not the one that was sent last.
-    async fn status_event(&mut self) -> Option<Event> {
+    fn status_event(&mut self) -> Option<Event> {
         if !self.scope.topics.status {
             return None;
         }
-        let status = self.status.read(&self.scope.caller).await.unwrap_or_else(|_| store_lost());
+        let state = self.live.feed().state()?;
+        let status = self.status.of(&state, &self.scope.caller);
         if self.sent_status.as_ref() == Some(&status) {
             return None;
         }

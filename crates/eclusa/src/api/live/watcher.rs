@@ -1,4 +1,4 @@
-//! The one task of a process that asks the store what changed, while somebody listens.
+//! The task that asks the store for changes while there are listeners; one per process.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,14 +19,14 @@ use crate::telemetry::{Metrics, Rates};
 
 /// At most two updates a second.
 pub(super) const PAUSE: Duration = Duration::from_millis(500);
-/// How long the store may hold the question; what this process counts itself, such as rates, is looked at as often.
+/// How long the store may hold the question. Values of this process, such as rates, are refreshed at least this often.
 const HELD: Span = Span::from_secs(2);
-/// How long to wait before asking a store again that did not answer.
+/// The pause after an error of the store.
 const STORE_PAUSE: Duration = Duration::from_secs(1);
-/// The task goes on for so long without listeners: whoever lost the connection resumes.
+/// The task continues for this long without listeners, so that clients can reconnect and resume.
 const LINGER: Duration = Duration::from_mins(1);
 
-/// See the module.
+/// Everything the task reads and writes.
 pub(super) struct Watcher {
     pub(super) live: Arc<Live>,
     pub(super) store: Arc<AnyStore>,
@@ -38,7 +38,7 @@ pub(super) struct Watcher {
 }
 
 impl Watcher {
-    /// Starts the task unless it runs.
+    /// Starts the task unless it is running.
     pub(super) fn start_if_needed(self) {
         let mut feed = self.live.feed();
         if feed.run == 0 {
@@ -59,11 +59,11 @@ impl Watcher {
 
     async fn watch(&self) {
         let (mut seen, mut state) = (None, None);
-        let mut heard = Instant::now();
+        let mut last_listener = Instant::now();
         loop {
-            if self.live.is_heard() {
-                heard = Instant::now();
-            } else if heard.elapsed() > LINGER && self.end() {
+            if self.live.has_listeners() {
+                last_listener = Instant::now();
+            } else if last_listener.elapsed() > LINGER && self.end() {
                 return;
             }
             let asked = Instant::now();
@@ -75,39 +75,39 @@ impl Watcher {
                     }
                 }
                 Err(error) => {
-                    // Whether the store answers is told too.
+                    // The fleet shows that the store does not answer.
                     if let Some(state) = &state {
                         self.publish(self.found(state));
                     }
-                    tracing::debug!(%error, "The store does not tell what changed");
+                    tracing::debug!(%error, "The store did not report changes");
                     sleep(STORE_PAUSE).await;
                 }
             }
         }
     }
 
-    /// Ends unless somebody has come meanwhile.
+    /// Ends the run unless a listener has arrived meanwhile.
     fn end(&self) -> bool {
         let mut feed = self.live.feed();
-        let over = !self.live.is_heard();
+        let over = !self.live.has_listeners();
         if over {
             feed.begin(0);
         }
         over
     }
 
-    /// Takes in an answer; says whether there is more to ask for at once.
+    /// Publishes an answer. Returns whether the store may have more changes already.
     fn take(
         &self,
         observed: Observed,
         seen: &mut Option<ObserveCursor>,
-        state: &mut Option<ObservedState>,
+        state: &mut Option<Arc<ObservedState>>,
     ) -> bool {
         let Observed { cursor, now, gap, jobs, state: changed } = observed;
         let more = seen.is_some_and(|seen| cursor.number >= seen.number + MANY);
         *seen = Some(cursor);
         if changed.is_some() {
-            *state = changed;
+            *state = changed.map(Arc::new);
         }
         if let Some(state) = state {
             self.publish(Found { now: Some(now), gap, jobs, ..self.found(state) });
@@ -121,8 +121,8 @@ impl Watcher {
         }
     }
 
-    /// Everything as it is shown.
-    fn found(&self, state: &ObservedState) -> Found {
+    /// The state as JSON.
+    fn found(&self, state: &Arc<ObservedState>) -> Found {
         let rules = self.rules.get();
         let lane = |view: &LaneView| {
             let lane = lanes::shown(view, &rules, &self.rates, &self.metrics);
@@ -130,7 +130,7 @@ impl Watcher {
         };
         let in_force = |name: &Name| rules.config.spec.upstream(name).is_some();
         let upstreams = model::upstreams(&state.upstreams, in_force);
-        // In the same order: keys are shown with their upstreams.
+        // The same order; keys are shown with their upstreams.
         let plain = state.upstreams.iter().filter(|view| view.name.key().is_none());
         Found {
             now: None,
@@ -140,14 +140,15 @@ impl Watcher {
             upstreams: plain.zip(&upstreams).map(|(view, one)| (view.name.clone(), json(one))).collect(),
             alerts: Arc::new(state.alerts.clone()),
             fleet: json(&Fleet::of(&self.peers, &rules.config.store)),
+            state: state.clone(),
         }
     }
 }
 
-/// So many changes of jobs in one answer mean that there may be more.
+/// An answer with this many job transitions may not have all of them.
 const MANY: u64 = 1_000;
 
-/// What is shown has text for keys and no numbers that JSON does not have, so it can be written.
+/// Cannot fail: keys are strings, and numbers are finite.
 fn json(shown: &impl serde::Serialize) -> Value {
     serde_json::to_value(shown).unwrap_or_default()
 }

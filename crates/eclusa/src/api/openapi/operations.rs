@@ -39,7 +39,7 @@ const BY_ID: &[Kind] = &[Kind::Conflict];
 const INTAKE: &[Kind] =
     &[Kind::Conflict, Kind::IdempotencyConflict, Kind::QueueFull, Kind::NotInTime, Kind::Stopping];
 
-pub(super) const OPERATIONS: [Operation; 51] = [
+pub(super) const OPERATIONS: [Operation; 52] = [
     call("enqueueJob", "post", "/v1/lanes/{lane}/jobs", INTAKE),
     call("enqueueJobs", "post", "/v1/lanes/{lane}/jobs/batch", &[Kind::Conflict, Kind::Stopping]),
     call("searchJobs", "get", "/v1/jobs", BY_LANE),
@@ -83,6 +83,7 @@ pub(super) const OPERATIONS: [Operation; 51] = [
     call("replayDeadLetter", "post", "/v1/dead-letters/{id}/replay", &[Kind::Conflict, Kind::QueueFull]),
     call("listAlerts", "get", "/v1/alerts", NONE),
     call("getStatus", "get", "/v1/status", NONE),
+    call("getHistory", "get", "/v1/history", &[Kind::NotFound]),
     call("getHealth", "get", "/v1/health", NONE),
     call("getMetrics", "get", "/metrics", NONE),
     open("isAlive", "get", "/livez", NONE),

@@ -11,10 +11,10 @@ use super::Policies;
 use crate::api::audit::audit;
 use crate::api::auth::{Caller, Right};
 use crate::api::extract::{Body, NoQuery};
-use crate::api::json;
 use crate::api::problem::{Kind, Problem, ProblemDetails};
-use crate::api::submit::{unavailable, unconfirmed};
+use crate::api::store_problem::{unavailable, unconfirmed};
 use crate::intake::Fault;
+use crate::model::object;
 
 /// Maximum events per request.
 const MAX_CREDITS: usize = 1_000;
@@ -46,7 +46,7 @@ pub(in crate::api) struct CreditEvent {
 #[serde(deny_unknown_fields)]
 pub(in crate::api) struct CreditBatch {
     /// At most 1000.
-    #[serde(deserialize_with = "json::objects")]
+    #[serde(deserialize_with = "object::list")]
     credits: Vec<CreditEvent>,
 }
 

@@ -60,19 +60,22 @@ fn bureau(gate: Option<GateView>) -> UpstreamView {
     }
 }
 
-fn status(lanes: &[LaneView], upstreams: &[UpstreamView]) -> ServiceStatus {
-    let seen = Seen {
+fn seen<'a>(lanes: &'a [LaneView], upstreams: &'a [UpstreamView]) -> Overview<'a> {
+    Overview {
         lanes,
         upstreams,
         alerts: &[],
         peers: &[],
         owner: None,
-        ack: Ack::Fsync,
+        ack: Some(Ack::Fsync),
         per_second: 12.34,
         answered: false,
         now: NOW,
-    };
-    seen.status()
+    }
+}
+
+fn status(lanes: &[LaneView], upstreams: &[UpstreamView]) -> ServiceStatus {
+    seen(lanes, upstreams).status()
 }
 
 fn said(lanes: &[LaneView]) -> (String, String) {
@@ -152,4 +155,22 @@ fn what_needs_a_person_is_listed_with_its_page() {
     let hot = GateView { reason: Reason::Cooldown, denies_until: Some(after(23)), level: 2, limit: None };
     let needs = status(&[], &[bureau(Some(hot))]).needs;
     assert_eq!(needs[0].remark.text, "`bureau` cools down until 14:02:23 UTC after 2 errors.");
+}
+
+#[test]
+fn it_says_what_accepted_means() {
+    let owner = OwnerSeen { id: "7".into(), epoch: 1, since: NOW };
+    let said = |ack| {
+        let also = Overview { owner: Some(&owner), ack, ..seen(&[], &[]) }.status().also;
+        (also[0].args["ack"].as_str().unwrap().to_owned(), also[0].text.clone())
+    };
+    assert_eq!(said(Some(Ack::Write)).1, "0 processes; accepted means written to the journal.");
+    assert_eq!(said(None), ("memory".into(), "0 processes; accepted means in memory.".into()));
+}
+
+#[test]
+fn a_hold_that_is_about_to_end_flows() {
+    let lanes = [held("score", 5, Reason::Window, Some(after(8)))];
+    let code = |seconds| Overview { now: after(seconds), ..seen(&lanes, &[]) }.status().remark.code;
+    assert_eq!((code(6), code(7)), ("held".into(), "flows".into()), "time alone changes it");
 }

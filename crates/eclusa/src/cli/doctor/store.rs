@@ -125,7 +125,7 @@ fn password(store: &StoreConfig) -> Finding {
         let fix = "set `requirepass` or an ACL user on the server, and add it to `store.url`";
         Finding::warning(
             "password",
-            "none: anybody who can reach the server can read and change everything",
+            "none: anyone who can reach the server can read and change everything",
             fix,
         )
     }

@@ -1,9 +1,9 @@
 //! Mail upstreams, and the lanes that use them.
 
 use super::read;
-use crate::config::{Config, SmtpAuth, SmtpRules, StartTls, Upstream, UpstreamKind};
+use crate::config::{Config, SmtpAuth, SmtpRules, StartTls, UpstreamConfig, UpstreamKind};
 
-fn upstream(text: &str) -> Upstream {
+fn upstream(text: &str) -> UpstreamConfig {
     let config = read(&format!("[upstreams.m]\nkind = 'smtp'\n{text}"), &[("PW", "geheim")]);
     config.unwrap().upstreams.into_values().next().unwrap()
 }
@@ -22,11 +22,11 @@ fn problems(text: &str) -> String {
 
 fn problems_of(text: &str) -> String {
     let Err(errors) = read(text, &[("PW", "geheim")]) else { return String::new() };
-    let told = errors.iter().map(|error| {
+    let lines = errors.iter().map(|error| {
         let place = error.place.unwrap();
         format!("{}:{} {}", place.line, place.column, error.problem)
     });
-    told.collect::<Vec<_>>().join("\n")
+    lines.collect::<Vec<_>>().join("\n")
 }
 
 #[test]

@@ -372,17 +372,18 @@ fn files_are_read_relative_to_the_config_directory() {
     std::fs::write(dir.path().join("bytes"), [0xff; 20]).unwrap();
     std::fs::write(dir.path().join("huge"), vec![b'x'; (1 << 20) + 1]).unwrap();
     let name = dir.path().join("eclusa.toml").display().to_string();
-    let told = |text: &str| {
+    let errors_of = |text: &str| {
         let errors = Config::parse(&name, text, &|_| None).map(|_| ()).unwrap_err();
         assert!(!errors.to_string().contains("hunter2"));
         errors.iter().map(place_and_problem).collect::<Vec<_>>().join("\n")
     };
-    let key = |file: &str| told(&format!("[[auth.keys]]\nname = 'a'\nrole = 'admin'\nkey_file = '{file}'"));
+    let key =
+        |file: &str| errors_of(&format!("[[auth.keys]]\nname = 'a'\nrole = 'admin'\nkey_file = '{file}'"));
     assert_eq!(key("short"), "4:12 `auth.keys.key_file` is too short to be safe");
     assert_eq!(key("bytes"), "4:12 `auth.keys.key_file` names a file that is not UTF-8 text");
     assert_eq!(key("huge"), "4:12 `auth.keys.key_file` names a file of more than 1 MiB");
     assert_eq!(key(""), "4:12 `auth.keys.key_file` is empty");
-    let tls = |tls: &str| told(&format!("[upstreams.u]\nurl = 'https://u'\ntls = {{ {tls} }}"));
+    let tls = |tls: &str| errors_of(&format!("[upstreams.u]\nurl = 'https://u'\ntls = {{ {tls} }}"));
     assert_eq!(
         tls("cert_file = 'short'"),
         "3:9 `upstreams.u.tls.cert_file` needs `key_file`\n\

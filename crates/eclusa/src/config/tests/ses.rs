@@ -24,11 +24,11 @@ fn problems(text: &str, variables: &[(&str, &str)]) -> String {
     let Err(errors) = read(&format!("[upstreams.s]\nkind = 'ses'\n{text}"), variables) else {
         return String::new();
     };
-    let told = errors.iter().map(|error| {
+    let lines = errors.iter().map(|error| {
         let place = error.place.unwrap();
         format!("{}:{} {}", place.line, place.column, error.problem)
     });
-    told.collect::<Vec<_>>().join("\n")
+    lines.collect::<Vec<_>>().join("\n")
 }
 
 #[test]

@@ -120,14 +120,14 @@ impl Body for AnswerBody {
 
 /// The progress of the upload of a caller's body.
 #[derive(Debug, Default)]
-pub(super) struct Progress {
+pub(super) struct UploadProgress {
     /// Notified when a part was taken, and when the wait for the caller begins.
     pub(super) changed: Notify,
     /// Whether the upload waits for the caller, which does not count as the upstream's silence.
     waiting: AtomicBool,
 }
 
-impl Progress {
+impl UploadProgress {
     pub(super) fn waits_for_caller(&self) -> bool {
         self.waiting.load(Ordering::Relaxed)
     }
@@ -136,7 +136,7 @@ impl Progress {
 /// A caller's body that reports the progress of its upload.
 pub(super) struct Noted<B> {
     pub(super) body: B,
-    pub(super) progress: Arc<Progress>,
+    pub(super) progress: Arc<UploadProgress>,
 }
 
 impl<B: Body + Unpin> Body for Noted<B> {

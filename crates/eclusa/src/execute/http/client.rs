@@ -16,10 +16,10 @@ use hyper_util::client::legacy::{Client, Error};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tokio::time::timeout;
 
-use super::body::{AnswerBody, BoxError, Noted, Progress, SentBody, collect};
+use super::body::{AnswerBody, BoxError, Noted, SentBody, UploadProgress, collect};
 use super::connect::Connector;
 use super::{Hints, TlsError, explain, headers, target, tls};
-use crate::config::{BaseUrl, HttpRules, Upstream};
+use crate::config::{BaseUrl, HttpRules, UpstreamConfig};
 use crate::execute::{CallContext, CallEnd, Called};
 use crate::policy::sources;
 use crate::request::{Request, Response};
@@ -38,10 +38,10 @@ const PING_TIMEOUT: Duration = Duration::from_secs(10);
 /// Calls one upstream. Clones share their connections.
 #[derive(Clone)]
 pub struct HttpUpstream {
-    inner: Arc<Inner>,
+    inner: Arc<UpstreamClient>,
 }
 
-struct Inner {
+struct UpstreamClient {
     /// One for each shard, so that a connection is used only by the thread that drives it.
     clients: Vec<Client<Connector, SentBody>>,
     base: BaseUrl,
@@ -52,7 +52,7 @@ struct Inner {
 
 /// The head of a request, ready to be sent.
 #[derive(Debug, Clone)]
-pub struct Head {
+pub struct RequestHead {
     /// As [`target::method`] returns it.
     pub method: Method,
     /// As [`target::normalise`] returns it.
@@ -63,7 +63,7 @@ pub struct Head {
     pub headers: HeaderMap,
 }
 
-impl Head {
+impl RequestHead {
     /// The head of a job's request. It is checked again: the job may be older than a rule, and this is the last place
     /// to refuse it.
     fn of_job(request: &Request) -> Result<Self, CallEnd> {
@@ -95,7 +95,7 @@ pub struct Streamed {
 }
 
 /// The head of an answer.
-struct Answer {
+struct ResponseHead {
     status: StatusCode,
     headers: HeaderMap,
     close: Option<Span>,
@@ -103,7 +103,7 @@ struct Answer {
 
 impl HttpUpstream {
     /// A client with the upstream's rules. It connects when it is first used.
-    pub fn new(upstream: &Upstream, rules: &HttpRules) -> Result<Self, TlsError> {
+    pub fn new(upstream: &UpstreamConfig, rules: &HttpRules) -> Result<Self, TlsError> {
         let connector = Connector::new(tls::client_config(&upstream.tls)?, upstream.connect_timeout);
         // A request whose pooled connection closed before a byte was sent is sent again automatically on another
         // connection: it had no effect.
@@ -123,7 +123,7 @@ impl HttpUpstream {
         // The usage cannot be read from a compressed answer. The upstream's own `headers` come later and win.
         let reads_answers = !sources(&rules.policies).is_empty();
         let plain = reads_answers.then_some((ACCEPT_ENCODING, HeaderValue::from_static("identity")));
-        let inner = Inner {
+        let inner = UpstreamClient {
             clients: std::iter::repeat_with(client).take(shard::count()).collect(),
             base: rules.url.clone(),
             headers: plain.into_iter().chain(rules.headers.iter().cloned()).collect(),
@@ -136,7 +136,7 @@ impl HttpUpstream {
     /// Makes one call and reads the whole answer, all within the upstream's timeout.
     pub async fn call(&self, request: &Request, context: &CallContext<'_>) -> Called {
         let body = Full::new(Bytes::copy_from_slice(&request.body));
-        let prepared = Head::of_job(request).and_then(|head| self.prepare(head, body, context));
+        let prepared = RequestHead::of_job(request).and_then(|head| self.prepare(head, body, context));
         let (sent, connection) = match prepared {
             Ok(prepared) => prepared,
             Err(end) => return end.into(),
@@ -164,13 +164,18 @@ impl HttpUpstream {
     /// Makes one call and streams the bodies in both directions. The upstream's timeout bounds its silence: while the
     /// request is sent, until the answer begins, and between its parts. How long `body` takes to arrive must be bounded
     /// by the caller.
-    pub async fn stream<B>(&self, head: Head, body: B, context: &CallContext<'_>) -> Result<Streamed, CallEnd>
+    pub async fn stream<B>(
+        &self,
+        head: RequestHead,
+        body: B,
+        context: &CallContext<'_>,
+    ) -> Result<Streamed, CallEnd>
     where
         B: Body<Data = Bytes> + Send + Unpin + 'static,
         B::Error: Into<BoxError>,
     {
         let idle = self.inner.timeout;
-        let progress = Arc::new(Progress::default());
+        let progress = Arc::new(UploadProgress::default());
         let body = Noted { body, progress: Arc::clone(&progress) };
         let (sent, connection) = self.prepare(head, body, context)?;
         let mut exchange = std::pin::pin!(self.exchange(sent, context));
@@ -182,14 +187,14 @@ impl HttpUpstream {
                 () = tokio::time::sleep(idle), if !progress.waits_for_caller() => return Err(self.out_of_time(&connection)),
             }
         };
-        let Answer { status, headers, close } = answer;
+        let ResponseHead { status, headers, close } = answer;
         Ok(Streamed { status, headers, close, body: AnswerBody::new(body, idle) })
     }
 
     /// The request to send, and a handle that shows its connection.
     fn prepare<B>(
         &self,
-        head: Head,
+        head: RequestHead,
         body: B,
         context: &CallContext<'_>,
     ) -> Result<(http::Request<SentBody>, CaptureConnection), CallEnd>
@@ -197,7 +202,7 @@ impl HttpUpstream {
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
     {
-        let Head { method, path, query, headers } = head;
+        let RequestHead { method, path, query, headers } = head;
         let uri = self.uri(&path, query.as_deref())?;
         let mut headers = headers::outgoing(headers, &self.inner.headers, context);
         if body.size_hint().exact() == Some(0) {
@@ -236,14 +241,14 @@ impl HttpUpstream {
         &self,
         request: http::Request<SentBody>,
         context: &CallContext<'_>,
-    ) -> Result<(Answer, Incoming), CallEnd> {
+    ) -> Result<(ResponseHead, Incoming), CallEnd> {
         let answer =
             self.inner.clients[shard::current()].request(request).await.map_err(|error| failed(&error))?;
         let (mut head, body) = answer.into_parts();
         let hints = Hints::read(&head.headers, context.clock.now());
         headers::strip_answer(&mut head.headers);
         let close = hints.close_for(head.status.as_u16());
-        Ok((Answer { status: head.status, headers: head.headers, close }, body))
+        Ok((ResponseHead { status: head.status, headers: head.headers, close }, body))
     }
 
     fn out_of_time(&self, connection: &CaptureConnection) -> CallEnd {

@@ -13,7 +13,7 @@ pub mod target;
 pub(crate) mod tls;
 
 pub use body::{AnswerBody, BodyError, BoxError};
-pub use client::{Head, HttpUpstream, Streamed};
+pub use client::{HttpUpstream, RequestHead, Streamed};
 pub use hints::Hints;
 pub use tls::TlsError;
 

@@ -3,8 +3,6 @@
 //! The place of a value decides what it may be: as a whole JSON value anything, within a text only what has one obvious
 //! form. Error texts never quote a value: it may be personal or secret.
 
-use std::collections::BTreeMap;
-
 use eclusa_core::{JobId, Name};
 use http::{HeaderName, HeaderValue};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
@@ -12,8 +10,8 @@ use serde_json::Value;
 
 use super::target;
 use crate::config::{
-    BaseUrl, Config, JsonTemplate, Placeholder, RequestTemplate, TextPart, TextTemplate, Upstream,
-    UpstreamKey, Verify,
+    BaseUrl, JsonTemplate, Placeholder, RequestTemplate, Targets, TextPart, TextTemplate, UpstreamKeyConfig,
+    Verify,
 };
 use crate::request::Request;
 use crate::verify::token;
@@ -70,28 +68,6 @@ pub struct Unfit {
     pub problem: &'static str,
 }
 
-/// The upstreams, and the base of their webhook addresses.
-#[derive(Clone, Copy)]
-pub struct Targets<'a> {
-    /// All upstreams of the config.
-    pub upstreams: &'a BTreeMap<Name, Upstream>,
-    /// `server.public_url`.
-    pub public_url: Option<&'a BaseUrl>,
-}
-
-impl<'a> From<&'a Config> for Targets<'a> {
-    fn from(config: &'a Config) -> Self {
-        Self { upstreams: &config.upstreams, public_url: config.server.public_url.as_ref() }
-    }
-}
-
-impl Targets<'_> {
-    /// Whether the upstreams of `chain` accept messages; all upstreams of a chain are of one kind.
-    pub fn take_mail(&self, chain: &[Name]) -> bool {
-        chain.first().and_then(|name| self.upstreams.get(name)).is_some_and(Upstream::is_mail)
-    }
-}
-
 /// The address at which `upstream` reports the result of the job.
 pub fn webhook_url(public_url: &BaseUrl, upstream: &Name, verify: Option<&Verify>, job: JobId) -> String {
     let url = format!("{public_url}/v1/webhooks/{upstream}/{job}");
@@ -106,7 +82,7 @@ pub fn for_upstream(
     targets: Targets<'_>,
     upstream: &Name,
     job: &JobValues<'_>,
-    key: Option<&UpstreamKey>,
+    key: Option<&UpstreamKeyConfig>,
 ) -> Option<Result<Shaped, Vec<Unfit>>> {
     let rules = targets.upstreams.get(upstream)?.http()?;
     let template = rules.request.as_ref()?;

@@ -10,9 +10,9 @@ use http::header::CONTENT_TYPE;
 use serde::Serialize;
 
 use super::answer::{DAILY_QUOTA_WAIT, SesError};
-use super::credentials::{Credentials, Provider};
+use super::credentials::Provider;
 use super::sign::{Scope, Unsigned, sign};
-use crate::config::{HttpRules, SesRules, Upstream};
+use crate::config::{AwsCredentials, HttpRules, SesRules, UpstreamConfig};
 use crate::execute::http::{HttpUpstream, TlsError};
 use crate::execute::mail::{Delivery, RecipientResult, to_mime};
 use crate::execute::{CallContext, CallEnd, Called, Sent};
@@ -73,7 +73,7 @@ struct Raw {
 
 impl SesUpstream {
     /// A client with the upstream's rules. It connects when it is first used.
-    pub(crate) fn new(upstream: &Upstream, rules: &SesRules) -> Result<Self, TlsError> {
+    pub(crate) fn new(upstream: &UpstreamConfig, rules: &SesRules) -> Result<Self, TlsError> {
         let (host, mut url) = (rules.url.host_header(), rules.url.clone());
         // The signed host must equal the sent one, in HTTP/2 too.
         if let Ok(authority) = host.parse() {
@@ -146,9 +146,9 @@ impl SesUpstream {
     async fn after_refusal(
         &self,
         called: &Called,
-        (used, skew_ms): (Arc<Credentials>, i64),
+        (used, skew_ms): (Arc<AwsCredentials>, i64),
         context: &CallContext<'_>,
-    ) -> Option<Arc<Credentials>> {
+    ) -> Option<Arc<AwsCredentials>> {
         let answer = called.answer.as_ref().filter(|answer| (400..500).contains(&answer.status))?;
         if !SesError::read(answer).is_about_signature() {
             return None;
@@ -163,7 +163,7 @@ impl SesUpstream {
     async fn signed_call(
         &self,
         body: &[u8],
-        credentials: &Credentials,
+        credentials: &AwsCredentials,
         skew_ms: i64,
         context: &CallContext<'_>,
     ) -> Called {

@@ -1,18 +1,16 @@
 //! Credentials of AWS, and where they come from.
 
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use eclusa_core::{Span, Time};
 use tokio::sync::Mutex;
 
-use super::ini::credentials_of_profile;
 use super::metadata::Metadata;
-use crate::config::{CredentialSource, Secret};
+use crate::config::{AwsCredentials, CredentialSource, credentials_of_profile};
 use crate::execute::CallContext;
 use crate::execute::http::TlsError;
+use crate::file_stamp::FileStamp;
 
 /// How often a file is checked.
 const LOOK_EVERY: Span = Span::from_secs(2);
@@ -25,24 +23,6 @@ const TRY_AGAIN: Span = Span::from_secs(30);
 /// The same if there are none: calls in between fail at once instead of waiting for another failure.
 const TRY_AGAIN_WITHOUT: Span = Span::from_secs(1);
 
-/// The credentials that sign requests.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Credentials {
-    /// The id of the key; sent with every request.
-    pub access_key_id: String,
-    /// The signing key; never sent.
-    pub secret_access_key: Secret,
-    /// Sent with every request if the key is temporary.
-    pub session_token: Option<Secret>,
-}
-
-/// Hides everything: the id is not secret, but identifies an account.
-impl fmt::Debug for Credentials {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Credentials(…)")
-    }
-}
-
 /// Provides the current credentials. Reads the source no more often than needed, and keeps using the old ones while
 /// newer ones cannot be read.
 pub(super) struct Provider {
@@ -50,7 +30,7 @@ pub(super) struct Provider {
 }
 
 enum Source {
-    Fixed(Arc<Credentials>),
+    Fixed(Arc<AwsCredentials>),
     File { path: PathBuf, profile: String, read: Mutex<FileRead> },
     Metadata { from: Metadata, state: Mutex<MetadataState> },
 }
@@ -58,16 +38,9 @@ enum Source {
 /// The state of a credentials file.
 #[derive(Default)]
 struct FileRead {
-    credentials: Option<Arc<Credentials>>,
+    credentials: Option<Arc<AwsCredentials>>,
     stamp: Option<FileStamp>,
     looked: Option<Time>,
-}
-
-/// Detects changes of a file.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct FileStamp {
-    modified: Option<SystemTime>,
-    bytes: u64,
 }
 
 /// The state of a metadata service.
@@ -80,7 +53,7 @@ struct MetadataState {
 
 /// Credentials from a metadata service.
 struct Got {
-    credentials: Arc<Credentials>,
+    credentials: Arc<AwsCredentials>,
     renew_at: Time,
     expires: Option<Time>,
 }
@@ -100,7 +73,7 @@ impl Provider {
     }
 
     /// The credentials to sign with now, or why there are none.
-    pub(super) async fn get(&self, context: &CallContext<'_>) -> Result<Arc<Credentials>, String> {
+    pub(super) async fn get(&self, context: &CallContext<'_>) -> Result<Arc<AwsCredentials>, String> {
         let now = context.clock.now();
         match &self.source {
             Source::Fixed(credentials) => Ok(credentials.clone()),
@@ -111,7 +84,7 @@ impl Provider {
     }
 
     /// Notes that AWS refused these credentials. If they are still in use, they are read again for the next call.
-    pub(super) async fn refused(&self, used: &Arc<Credentials>) {
+    pub(super) async fn refused(&self, used: &Arc<AwsCredentials>) {
         match &self.source {
             Source::Fixed(_) => {}
             Source::File { read, .. } => {
@@ -131,7 +104,7 @@ impl Provider {
 }
 
 impl FileRead {
-    fn look(&mut self, path: &Path, profile: &str, now: Time) -> Result<Arc<Credentials>, String> {
+    fn look(&mut self, path: &Path, profile: &str, now: Time) -> Result<Arc<AwsCredentials>, String> {
         if let (Some(credentials), Some(looked)) = (&self.credentials, self.looked)
             && now.since(looked) < LOOK_EVERY
         {
@@ -152,7 +125,7 @@ impl FileRead {
     /// Only a complete, valid profile replaces the current credentials: a file may be read while it is being written.
     fn read_if_changed(&mut self, path: &Path, profile: &str) -> Result<(), String> {
         let about = std::fs::metadata(path).map_err(|error| format!("cannot be read: {error}"))?;
-        let stamp = FileStamp { modified: about.modified().ok(), bytes: about.len() };
+        let stamp = FileStamp::from(&about);
         if self.stamp == Some(stamp) {
             return Ok(());
         }
@@ -176,7 +149,7 @@ impl MetadataState {
         from: &Metadata,
         context: &CallContext<'_>,
         now: Time,
-    ) -> Result<Arc<Credentials>, String> {
+    ) -> Result<Arc<AwsCredentials>, String> {
         if let Some(got) = self.got.as_ref().filter(|got| now < got.renew_at) {
             return Ok(got.credentials.clone());
         }

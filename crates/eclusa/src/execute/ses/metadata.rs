@@ -8,8 +8,9 @@ use http::header::AUTHORIZATION;
 use http::{HeaderName, HeaderValue};
 use serde::Deserialize;
 
-use super::credentials::Credentials;
-use crate::config::{ContainerToken, HttpRules, MetadataSource, Secret, Tls, Upstream, UpstreamKind};
+use crate::config::{
+    AwsCredentials, ContainerToken, HttpRules, MetadataSource, Secret, Tls, UpstreamConfig, UpstreamKind,
+};
 use crate::execute::http::{HttpUpstream, TlsError};
 use crate::execute::{CallContext, CallEnd};
 use crate::request::Request;
@@ -44,7 +45,7 @@ impl Metadata {
             MetadataSource::Container { url, .. } | MetadataSource::Instance { url } => url.clone(),
         };
         let rules = HttpRules::plain(url, MAX_ANSWER);
-        let upstream = Upstream {
+        let upstream = UpstreamConfig {
             timeout: TIMEOUT,
             connect_timeout: TIMEOUT,
             codes: ExtraCodes::default(),
@@ -55,7 +56,10 @@ impl Metadata {
     }
 
     /// Credentials and when they expire, or why there are none.
-    pub(super) async fn ask(&self, context: &CallContext<'_>) -> Result<(Credentials, Option<Time>), String> {
+    pub(super) async fn ask(
+        &self,
+        context: &CallContext<'_>,
+    ) -> Result<(AwsCredentials, Option<Time>), String> {
         let answer = match &self.source {
             MetadataSource::Container { token, .. } => {
                 let token = token.as_ref().map(container_token).transpose()?;
@@ -76,7 +80,7 @@ impl Metadata {
             .map_err(|_| "the metadata service did not answer with credentials")?;
         let expires = given.expiration.and_then(|text| text.parse::<jiff::Timestamp>().ok());
         let expires = expires.and_then(|at| u64::try_from(at.as_millisecond()).ok()).map(Time::from_millis);
-        let credentials = Credentials {
+        let credentials = AwsCredentials {
             access_key_id: given.access_key_id,
             secret_access_key: Secret::new(given.secret_access_key),
             session_token: given.token.map(Secret::new),

@@ -5,10 +5,7 @@
 mod answer;
 mod client;
 mod credentials;
-mod ini;
 mod metadata;
 mod sign;
 
 pub use client::SesUpstream;
-pub use credentials::Credentials;
-pub(crate) use ini::credentials_of_profile;

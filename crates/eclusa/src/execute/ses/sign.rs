@@ -11,7 +11,7 @@ use http::{HeaderName, HeaderValue};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use ring::{digest, hmac};
 
-use super::credentials::Credentials;
+use crate::config::AwsCredentials;
 
 const ALGORITHM: &str = "AWS4-HMAC-SHA256";
 const X_AMZ_DATE: HeaderName = HeaderName::from_static("x-amz-date");
@@ -44,7 +44,7 @@ pub(super) struct Unsigned<'a> {
 pub(super) fn sign(
     request: &Unsigned<'_>,
     scope: Scope<'_>,
-    credentials: &Credentials,
+    credentials: &AwsCredentials,
     now: Time,
 ) -> Option<Vec<(HeaderName, HeaderValue)>> {
     let moment = jiff::Timestamp::from_millisecond(i64::try_from(now.as_millis()).ok()?).ok()?;
@@ -91,7 +91,7 @@ fn canonical(request: &Unsigned<'_>, headers: &[(HeaderName, &str)], names: &str
 }
 
 /// A key for one day, region and service.
-fn key(credentials: &Credentials, date: &str, scope: Scope<'_>) -> hmac::Key {
+fn key(credentials: &AwsCredentials, date: &str, scope: Scope<'_>) -> hmac::Key {
     let first = format!("AWS4{}", credentials.secret_access_key.reveal()).into_bytes();
     let parts = [date, scope.region, scope.service, "aws4_request"];
     parts.iter().fold(hmac::Key::new(hmac::HMAC_SHA256, &first), |key, part| {
@@ -122,8 +122,8 @@ mod tests {
     const VECTORS: Scope<'_> = Scope { region: "us-east-1", service: "service" };
     const TOKEN: &str = "AQoDYXdzEPT//////////wEXAMPLEtc764bNrC9SAPBSM22wDOk4x4HIZ8j4FZTwdQWLWsKWHGBuFqwAeMicRXmxfpSPfIeoIYRqTflfKD8YUuwthAx7mSEI/qkPpKPi/kMcGdQrmGdeehM4IC1NtBmUpp2wUE8phUZampKsburEDy0KPkyQDYwT7WZ0wq5VSXDvp75YU9HFvlRd8Tx6q6fE8YQcHNVXAkiY9q6d+xo0rKwT38xVqr7ZD0u0iPPkUL64lIZbqBAz+scqKmlzm8FDrypNC9Yjc8fPOLn9FX9KSYvKTr4rvx3iSIlTJabIQwj2ICCR/oLxBA==";
 
-    fn example(session_token: Option<&str>) -> Credentials {
-        Credentials {
+    fn example(session_token: Option<&str>) -> AwsCredentials {
+        AwsCredentials {
             access_key_id: "AKIDEXAMPLE".into(),
             secret_access_key: Secret::new("wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY"),
             session_token: session_token.map(Secret::new),

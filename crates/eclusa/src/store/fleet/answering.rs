@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::messages::{Answers, Questions};
 use crate::store::stage::{self, Stage};
-use crate::store::verbs::{apply, undo_question};
+use crate::store::verbs::{apply, may_wait, undo_question};
 
 /// The most bytes on the way to the owner: below what the server buffers for a slow subscriber (32 MB).
 const ALL_WINDOWS: u64 = 16 << 20;
@@ -272,13 +272,4 @@ fn register(engine: &mut Engine, questions: &Questions<'_>, now: Time) -> bool {
         }
     }
     engine.heard_from(process, now)
-}
-
-fn may_wait(question: &Question) -> bool {
-    match question {
-        Question::Dispatch(ask) => !ask.wait.is_zero(),
-        Question::Wait(_) => true,
-        Question::Observe(ask) => !ask.wait.is_zero(),
-        _ => false,
-    }
 }

@@ -21,7 +21,7 @@ use crate::store::verbs::is_repeatable;
 const LOOK: Duration = Duration::from_millis(50);
 
 /// See the module.
-pub(super) struct Fleet {
+pub(super) struct FleetAccess {
     pub(super) shared: Arc<Shared>,
     /// `None` if nothing may be sent while the fleet cannot be asked.
     pub(super) fallback: Option<Fallback>,
@@ -46,7 +46,7 @@ impl Drop for CatchingUp<'_> {
     }
 }
 
-impl Fleet {
+impl FleetAccess {
     pub(super) fn new(shared: Arc<Shared>, settings: &RedisSettings, spec: &Spec) -> Self {
         let own_gates = !settings.shared_gates;
         let clock: Arc<dyn Clock> = settings.clock.clone().unwrap_or_else(|| Arc::new(crate::SystemClock));
@@ -67,41 +67,42 @@ impl Fleet {
         let Route::Own(stage, _) = self.shared.route() else {
             self.shared.asking.register_again();
             // Any answer shows that the owner has the rules.
-            return self.ask_fleet(Question::Lanes).await.map(drop);
+            return self.ask_fleet(&Question::Lanes).await.map(drop);
         };
         let registration = rules.registration(self.shared.membership.process);
         stage.change(|engine, now| engine.register(registration, now)).await
     }
 
-    /// Rare branches are boxed: every caller's future is as large as its largest branch.
+    /// Rare branches are boxed: every caller's future is as large as its largest branch. For the same reason the question
+    /// is passed on by reference.
     pub(super) async fn ask(&self, question: Question) -> Result<Reply, StoreError> {
-        let Some(fallback) = &self.fallback else { return self.ask_fleet(question).await };
-        match question {
+        let Some(fallback) = &self.fallback else { return self.ask_fleet(&question).await };
+        match &question {
             Question::Extend { leases, lease } if leases.iter().any(|lease| is_local(*lease)) => {
-                return Box::pin(self.extend(fallback, leases, lease)).await;
+                return Box::pin(self.extend(fallback, leases, *lease)).await;
             }
             Question::Settle(settlements) if settlements.iter().any(|one| is_local(one.lease)) => {
                 return Box::pin(self.settle(fallback, settlements)).await;
             }
-            Question::Extend { .. } | Question::Settle(_) => return self.ask_fleet(question).await,
+            Question::Extend { .. } | Question::Settle(_) => return self.ask_fleet(&question).await,
             _ => {}
         }
-        let (lane, gates) = (lane_of(&question), concerns_gates(&question).then(|| question.clone()));
-        if let Some(gates) = gates.as_ref().filter(|_| fallback.decides())
-            && let Some(reply) = Box::pin(self.decide_locally(fallback, gates)).await
+        if concerns_gates(&question)
+            && fallback.decides()
+            && let Some(reply) = Box::pin(self.decide_locally(fallback, &question)).await
         {
             return Ok(reply);
         }
-        match (self.ask_fleet(question).await, gates) {
-            (Ok(reply), _) => {
-                fallback.observe(lane.as_ref(), &reply);
+        match self.ask_fleet(&question).await {
+            Ok(reply) => {
+                fallback.observe(lane_of(&question), &reply);
                 Ok(reply)
             }
-            (Err(error), Some(gates)) if error.is_transient() => {
+            Err(error) if concerns_gates(&question) && error.is_transient() => {
                 self.start_fallback(fallback).await;
-                Box::pin(self.decide_locally(fallback, &gates)).await.ok_or(error)
+                Box::pin(self.decide_locally(fallback, &question)).await.ok_or(error)
             }
-            (Err(error), _) => Err(error),
+            Err(error) => Err(error),
         }
     }
 
@@ -147,7 +148,7 @@ impl Fleet {
             Question::CatchUp(fallback_log)
         };
         let mut catching_up = CatchingUp { fallback, may_be_counted: true };
-        let reply = self.ask_fleet(question).await;
+        let reply = self.ask_fleet(&question).await;
         catching_up.may_be_counted = !matches!(reply, Err(StoreError::Unavailable { .. }));
         if reply.is_ok() {
             // Local decisions stop last: a caller that then asks the owner must not be denied because it still waits.
@@ -171,42 +172,42 @@ impl Fleet {
     async fn extend(
         &self,
         fallback: &Fallback,
-        leases: Vec<LeaseId>,
+        leases: &[LeaseId],
         lease: Span,
     ) -> Result<Reply, StoreError> {
         let (here, there): (Vec<_>, Vec<_>) = leases.iter().copied().partition(|lease| is_local(*lease));
         let own = Question::Extend { leases: here, lease };
         let own = match self.decide_locally(fallback, &own).await {
             Some(reply) => reply,
-            None => self.ask_fleet(own).await?,
+            None => self.ask_fleet(&own).await?,
         };
         let others = if there.is_empty() {
             Reply::Extended(Vec::new())
         } else {
-            self.ask_fleet(Question::Extend { leases: there, lease }).await?
+            self.ask_fleet(&Question::Extend { leases: there, lease }).await?
         };
         let (Reply::Extended(here), Reply::Extended(there)) = (own, others) else {
             return Err(unavailable("the answer does not fit the question"));
         };
         let (mut here, mut there) = (here.into_iter(), there.into_iter());
         let next = |lease: LeaseId| if is_local(lease) { here.next() } else { there.next() };
-        Ok(Reply::Extended(leases.into_iter().map_while(next).collect()))
+        Ok(Reply::Extended(leases.iter().copied().map_while(next).collect()))
     }
 
-    async fn settle(&self, fallback: &Fallback, settlements: Vec<Settlement>) -> Result<Reply, StoreError> {
+    async fn settle(&self, fallback: &Fallback, settlements: &[Settlement]) -> Result<Reply, StoreError> {
         let local: Vec<_> = settlements.iter().map(|settlement| is_local(settlement.lease)).collect();
         let (here, there): (Vec<_>, Vec<_>) =
-            settlements.into_iter().partition(|settlement| is_local(settlement.lease));
+            settlements.iter().cloned().partition(|settlement| is_local(settlement.lease));
         // The owner's first: if it cannot be asked, all are settled later.
         let others = if there.is_empty() {
             Reply::Settled(SettleAnswer::default())
         } else {
-            self.ask_fleet(Question::Settle(there)).await?
+            self.ask_fleet(&Question::Settle(there)).await?
         };
         let own = Question::Settle(here);
         let own = match self.decide_locally(fallback, &own).await {
             Some(reply) => reply,
-            None => self.ask_fleet(own).await?,
+            None => self.ask_fleet(&own).await?,
         };
         let (Reply::Settled(own), Reply::Settled(others)) = (own, others) else {
             return Err(unavailable("the answer does not fit the question"));
@@ -218,7 +219,7 @@ impl Fleet {
     }
 
     /// Asks the engine here if this process is the owner, else the owner.
-    pub(super) async fn ask_fleet(&self, question: Question) -> Result<Reply, StoreError> {
+    pub(super) async fn ask_fleet(&self, question: &Question) -> Result<Reply, StoreError> {
         if matches!(question, Question::Enqueue(_) | Question::Replay { .. })
             && let Some(error) = self.shared.full()
         {
@@ -229,14 +230,14 @@ impl Fleet {
                 return Err(error);
             }
             let Route::Own(stage, owner) = self.shared.route() else {
-                let mut asked = self.shared.asking.ask(&question);
+                let mut asked = self.shared.asking.ask(question);
                 let reply = self.wait_while_replies_arrive(pin!(asked.answer())).await;
                 return reply.map_err(|error| asked.in_doubt(error));
             };
             match self.wait_while_replies_arrive(pin!(stage.ask(question.clone()))).await {
                 // What ran here may have reached the journal: only repeatable questions are asked again.
                 Err(StoreError::Unavailable { .. }) if self.shared.away().is_none() => {
-                    if !is_repeatable(&question) {
+                    if !is_repeatable(question) {
                         let cause = "another process took over; this may have been counted".into();
                         return Err(StoreError::Unconfirmed { cause });
                     }
@@ -267,10 +268,10 @@ impl Fleet {
 }
 
 /// The lane in which a question may start a call. A call that continues from another was counted in its lane before.
-fn lane_of(question: &Question) -> Option<Name> {
+fn lane_of(question: &Question) -> Option<&Name> {
     match question {
-        Question::Dispatch(ask) => Some(ask.lane.clone()),
-        Question::Admit(ask) if ask.after.is_none() => ask.lane.clone(),
+        Question::Dispatch(ask) => Some(&ask.lane),
+        Question::Admit(ask) if ask.after.is_none() => ask.lane.as_ref(),
         _ => None,
     }
 }

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::membership::Membership;
 use super::messages::{Answers, Questions, Registration};
-use crate::store::verbs::{is_repeatable, undo_question};
+use crate::store::verbs::{is_repeatable, may_wait, undo_question};
 
 /// The most bytes of questions in a message, unless a single one is longer.
 const MAX_MESSAGE: usize = 1 << 20;
@@ -297,9 +297,7 @@ impl Asking {
 
 impl Pending {
     fn new(question: &Question, answer: Option<oneshot::Sender<Answered>>) -> Self {
-        let held = matches!(question, Question::Wait(_) | Question::Observe(_))
-            || matches!(question, Question::Dispatch(ask) if !ask.wait.is_zero());
-        let repeatable = is_repeatable(question);
+        let (held, repeatable) = (may_wait(question), is_repeatable(question));
         let mut bytes = Vec::new();
         question.encode(&mut bytes);
         Self { question: bytes.into(), repeatable, held, sent: None, was_sent: false, answer }

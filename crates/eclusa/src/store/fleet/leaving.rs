@@ -5,9 +5,9 @@ use eclusa_fleet::ProcessId;
 use tokio::time::Instant;
 
 use super::membership::LEAVING;
-use super::owner::Owner;
+use super::owner::OwnerThread;
 
-impl Owner {
+impl OwnerThread {
     /// Whether to stop without the server, which does not reply: the others notice this process's silence.
     pub(super) fn stop_times_out(&self) -> bool {
         self.unanswered && self.stopping.is_some_and(|since| since.elapsed() > self.shared.timeout)

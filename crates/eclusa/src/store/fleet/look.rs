@@ -10,7 +10,7 @@ use eclusa_core::layout::{Question, Reply};
 use eclusa_fleet::ProcessId;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::ask::Fleet;
+use super::ask::FleetAccess;
 use super::shared::unavailable;
 
 const EVERY: Duration = Duration::from_secs(2);
@@ -18,7 +18,7 @@ const EVERY: Duration = Duration::from_secs(2);
 const SOON: Duration = Duration::from_millis(100);
 
 /// Observes until the process stops.
-pub(super) async fn run(fleet: Arc<Fleet>) {
+pub(super) async fn run(fleet: Arc<FleetAccess>) {
     loop {
         let looked = look(&fleet).await;
         if looked.is_ok() {
@@ -29,9 +29,9 @@ pub(super) async fn run(fleet: Arc<Fleet>) {
     }
 }
 
-async fn look(fleet: &Fleet) -> Result<(), StoreError> {
+async fn look(fleet: &FleetAccess) -> Result<(), StoreError> {
     let asked = Instant::now();
-    if let Reply::Fleet(instances) = fleet.ask_fleet(Question::Fleet).await? {
+    if let Reply::Fleet(instances) = fleet.ask_fleet(&Question::Fleet).await? {
         // The asking process itself is marked as heard at the time of the answer.
         if let Some(time) = instances.iter().filter_map(|one| one.last_heard).max() {
             fleet.shared.engine_time.hear(time, asked);
@@ -45,8 +45,8 @@ async fn look(fleet: &Fleet) -> Result<(), StoreError> {
         return Ok(());
     };
     let before = fallback.started();
-    let lanes = fleet.ask_fleet(Question::Lanes).await?;
-    let upstreams = fleet.ask_fleet(Question::Upstreams).await?;
+    let lanes = fleet.ask_fleet(&Question::Lanes).await?;
+    let upstreams = fleet.ask_fleet(&Question::Upstreams).await?;
     if let (Reply::Lanes(lanes), Reply::Upstreams(upstreams)) = (lanes, upstreams) {
         let share = share_of(&fleet.shared.instances(), fleet.shared.membership.process);
         fallback.see(share, lanes, upstreams, &before);

@@ -28,15 +28,15 @@ use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
 use eclusa_core::layout::{Question, Reply};
-use eclusa_core::{Clock, RegistrationView, Spec, StoreError};
+use eclusa_core::{Answer, Clock, RegistrationView, Spec, StoreError};
 use eclusa_fleet::{Ownership, ProcessId, Settings};
 use redis::{Client, ClientTlsConfig, TlsCertificates};
 use thiserror::Error;
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use self::ask::Fleet;
+use self::ask::FleetAccess;
 use self::membership::{MemberRules, Membership};
-use self::owner::Owner;
+use self::owner::OwnerThread;
 pub use self::shared::OwnerView;
 use self::shared::{Route, Shared, SharedParts};
 use self::subscriber::Listen;
@@ -114,7 +114,7 @@ impl Default for RedisSettings {
 
 /// A store on a Redis or Valkey server, shared by all processes that name it.
 pub struct RedisStore {
-    fleet: Arc<Fleet>,
+    fleet: Arc<FleetAccess>,
     /// Asks the server for its state.
     inspector: Inspector,
     owner: Option<JoinHandle<()>>,
@@ -139,11 +139,12 @@ impl RedisStore {
         let server = Server::new(client.clone(), settings.timeout, promise);
         let (wishes, wished) = tokio::sync::mpsc::unbounded_channel();
         let journal = RedisJournal::new(server, keys, process, settings.term.into());
-        let owner = Owner::new(Ownership::new(protocol(process, settings)), journal, shared.clone(), wishes);
+        let owner =
+            OwnerThread::new(Ownership::new(protocol(process, settings)), journal, shared.clone(), wishes);
         let owner = Builder::new().name("eclusa-owner".into()).spawn(move || owner.run());
         let owner = owner.map_err(RedisError::Thread)?;
         let inspector = Inspector::new(client.clone(), settings.timeout);
-        let fleet = Arc::new(Fleet::new(shared, settings, spec));
+        let fleet = Arc::new(FleetAccess::new(shared, settings, spec));
         let subscriber = Builder::new().name("eclusa-fleet".into());
         let subscriber = subscriber.spawn({
             let fleet = fleet.clone();
@@ -224,8 +225,8 @@ impl RedisStore {
         self.fleet.shared.doorbell.ring();
     }
 
-    pub(super) async fn ask(&self, question: Question) -> Result<Reply, StoreError> {
-        self.fleet.ask(question).await
+    pub(super) fn ask(&self, question: Question) -> impl Answer<Reply> {
+        self.fleet.ask(question)
     }
 }
 
@@ -261,7 +262,7 @@ fn protocol(process: ProcessId, settings: &RedisSettings) -> Settings {
 }
 
 /// Receives and sends messages until the owning thread ends.
-fn exchange_messages(fleet: &Arc<Fleet>, client: &Client, wished: UnboundedReceiver<Listen>) {
+fn exchange_messages(fleet: &Arc<FleetAccess>, client: &Client, wished: UnboundedReceiver<Listen>) {
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return tracing::error!(%error, "The runtime for messages could not be started"),

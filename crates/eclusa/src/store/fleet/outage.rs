@@ -8,7 +8,7 @@ use eclusa_core::{RegistrationView, Span};
 use eclusa_fleet::ProcessId;
 use tokio::time::Instant;
 
-use super::owner::Owner;
+use super::owner::OwnerThread;
 
 /// How much longer leases last after a time without an owner, because they could not be extended meanwhile.
 pub(super) const GRACE: Span = Span::from_secs(4);
@@ -19,7 +19,7 @@ const SLACK: Duration = Duration::from_millis(100);
 /// How long an outage still counts for a process that becomes the owner after it.
 const OUTAGE_REMEMBERED: Duration = Duration::from_secs(10);
 
-impl Owner {
+impl OwnerThread {
     /// Withholds grants after an outage in which processes decided on their own, until they are back.
     pub(super) fn note_outage(&mut self) {
         if self.unanswered {

@@ -35,7 +35,7 @@ const LOOK_AT_MEMORY: Duration = Duration::from_millis(500);
 const CLAIMS_MS: u64 = 10_000;
 
 /// See the module.
-pub(super) struct Owner {
+pub(super) struct OwnerThread {
     pub(super) machine: Ownership,
     pub(super) journal: RedisJournal,
     pub(super) shared: Arc<Shared>,
@@ -67,7 +67,7 @@ pub(super) struct Owner {
     pub(super) memory_at: Instant,
 }
 
-impl Owner {
+impl OwnerThread {
     pub(super) fn new(
         machine: Ownership,
         journal: RedisJournal,
@@ -160,8 +160,10 @@ impl Owner {
             }
             Err(CommandError::Redis(error)) => {
                 tracing::debug!(%error, "Redis did not execute a command");
-                let refused = error.kind() == ErrorKind::InvalidClientConfig;
-                self.shared.refuse(refused.then(|| error.to_string()).as_deref());
+                // The server can be reached, but may not be used: the detail says why.
+                let refused = error.detail().filter(|_| error.kind() == ErrorKind::InvalidClientConfig);
+                let refused = refused.map(|why| format!("this Redis server cannot be used: {why}"));
+                self.shared.refuse(refused.as_deref());
                 Err(Unanswered)
             }
             Err(CommandError::NotListening) => Err(Unanswered),

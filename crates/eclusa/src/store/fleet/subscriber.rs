@@ -34,7 +34,7 @@ pub(super) enum Listen {
 
 /// Receives messages until the owning thread is gone.
 pub(super) async fn hear(shared: Arc<Shared>, client: Client, mut wishes: UnboundedReceiver<Listen>) {
-    let mut subscription = Subscription { shared, term: None, early: Vec::new() };
+    let mut subscription = RedisSubscription { shared, term: None, early: Vec::new() };
     loop {
         let connected = timeout(subscription.shared.timeout, subscription.connect(&client)).await;
         let Ok(Ok((sink, stream))) = connected else {
@@ -52,7 +52,7 @@ pub(super) async fn hear(shared: Arc<Shared>, client: Client, mut wishes: Unboun
     }
 }
 
-struct Subscription {
+struct RedisSubscription {
     shared: Arc<Shared>,
     /// The term whose questions are for this process.
     term: Option<TermId>,
@@ -60,7 +60,7 @@ struct Subscription {
     early: Vec<Vec<u8>>,
 }
 
-impl Subscription {
+impl RedisSubscription {
     async fn connect(&self, client: &Client) -> Result<(PubSubSink, PubSubStream), RedisError> {
         let (mut sink, stream) = client.get_async_pubsub().await?.split();
         let keys = &self.shared.keys;
@@ -169,7 +169,7 @@ impl Subscription {
         for held in held {
             let (shared, stage) = (self.shared.clone(), stage.clone());
             tokio::spawn(async move {
-                let (reply, _) = stage.ask_and_wait(held.question).await?;
+                let (reply, _) = stage.hold(held.question).await?;
                 shared.answering.answer(&stage, (held.process, held.sequence), reply)?;
                 Ok::<_, StoreError>(())
             });

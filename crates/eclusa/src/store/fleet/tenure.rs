@@ -8,13 +8,13 @@ use eclusa_fleet::{Event, Outgoing, Position, TermId, TermView};
 
 use super::loader::Loader;
 use super::outage::GRACE;
-use super::owner::Owner;
+use super::owner::OwnerThread;
 use super::shared::{OwnerView, Route, Shared, unavailable};
 use super::subscriber::Listen;
 use super::work::Work;
 use crate::store::stage::{Stage, resolve};
 
-impl Owner {
+impl OwnerThread {
     pub(super) fn react(&mut self) {
         for event in self.machine.events() {
             match event {
@@ -32,7 +32,7 @@ impl Owner {
                 Event::Owns { term, epoch } => self.own(term, epoch),
                 Event::Durable { batches } => self.work.durable(batches),
                 Event::Unheard(answers) => self.unheard(&answers),
-                Event::Deaf => self.listen_anew(),
+                Event::Deaf => self.listen_again(),
                 Event::InDoubt => self.shared.set_route(Route::Nobody),
                 Event::Lost => self.lose(),
                 Event::Superseded { missing } => self.superseded(missing),
@@ -44,7 +44,7 @@ impl Owner {
 
     /// Reconnects, also if the term differs from the last subscription: the server may have run an earlier attempt to
     /// take it.
-    fn listen_anew(&self) {
+    fn listen_again(&self) {
         if let Some((term, _)) = self.machine.holds() {
             let _ = self.wishes.send(Listen::Anew(term));
         }
@@ -179,7 +179,7 @@ mod tests {
     const ASKER: ProcessId = ProcessId(9);
 
     /// An owner without a server; it needs none until it sends something.
-    fn owner() -> Owner {
+    fn owner() -> OwnerThread {
         let process = ProcessId(1);
         let keys = Keys::new("", "test", 0);
         let term = Duration::from_secs(2);
@@ -201,11 +201,11 @@ mod tests {
             seed: 1,
         };
         let journal = RedisJournal::new(server, keys, process, term.into());
-        Owner::new(Ownership::new(settings), journal, shared, tokio::sync::mpsc::unbounded_channel().0)
+        OwnerThread::new(Ownership::new(settings), journal, shared, tokio::sync::mpsc::unbounded_channel().0)
     }
 
     /// Begins a tenure in whose journal the process `known` is registered.
-    fn begin(owner: &mut Owner, known: u64) -> Arc<Stage> {
+    fn begin(owner: &mut OwnerThread, known: u64) -> Arc<Stage> {
         let mut engine = Engine::default();
         let registration = Registration {
             process: eclusa_core::ProcessId(known),
@@ -220,14 +220,14 @@ mod tests {
     }
 
     /// Asks, always with the same sequence, which processes are registered.
-    fn asks(owner: &Owner, stage: &Stage) -> Vec<u64> {
+    fn asks(owner: &OwnerThread, stage: &Stage) -> Vec<u64> {
         let mut question = Vec::new();
         Question::Fleet.encode(&mut question);
         let Reply::Fleet(there) = reply_to(owner, stage, &question) else { panic!("another answer") };
         there.iter().map(|one| one.process.0).filter(|process| *process != ASKER.0).collect()
     }
 
-    fn reply_to(owner: &Owner, stage: &Stage, question: &[u8]) -> Reply {
+    fn reply_to(owner: &OwnerThread, stage: &Stage, question: &[u8]) -> Reply {
         let spec = eclusa_core::layout::encode_spec(&Spec::default());
         let registration = messages::Registration { about: "all", spec: Bytes::new(&spec) };
         let message = Questions {
@@ -276,6 +276,7 @@ mod tests {
             lease,
             nonce: 7,
             after: None,
+            probe: true,
         };
         let mut question = Vec::new();
         Question::Admit(ask).encode(&mut question);

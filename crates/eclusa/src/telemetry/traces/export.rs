@@ -54,7 +54,7 @@ pub(crate) struct Exporter {
 }
 
 /// The result of sending a batch once.
-enum Sent {
+enum SendResult {
     /// Accepted, except this many spans.
     Taken { refused: u64 },
     /// Rejected permanently.
@@ -128,7 +128,7 @@ impl Exporter {
         let all = batch.len() as u64;
         for attempt in 1..=ATTEMPTS {
             match self.send(batch).await {
-                Sent::Taken { refused } => {
+                SendResult::Taken { refused } => {
                     self.metrics.count_exported_spans(all.saturating_sub(refused));
                     self.metrics.count_dropped_spans(REFUSED, refused);
                     if std::mem::replace(&mut self.failing, false) {
@@ -136,9 +136,9 @@ impl Exporter {
                     }
                     return;
                 }
-                Sent::Refused(why) => return self.lose(all, REFUSED, &why),
-                Sent::NotNow(why) if attempt == ATTEMPTS => return self.lose(all, UNREACHABLE, &why),
-                Sent::NotNow(_) => tokio::time::sleep(PAUSE).await,
+                SendResult::Refused(why) => return self.lose(all, REFUSED, &why),
+                SendResult::NotNow(why) if attempt == ATTEMPTS => return self.lose(all, UNREACHABLE, &why),
+                SendResult::NotNow(_) => tokio::time::sleep(PAUSE).await,
             }
         }
     }
@@ -156,7 +156,7 @@ impl Exporter {
         }
     }
 
-    async fn send(&self, batch: &[Ended]) -> Sent {
+    async fn send(&self, batch: &[Ended]) -> SendResult {
         let body = encode(batch, &self.instance).to_string();
         let mut request = Request::new(Full::from(body));
         *request.method_mut() = http::Method::POST;
@@ -173,11 +173,13 @@ impl Exporter {
             Ok::<_, String>((status, body))
         };
         match timeout(TIMEOUT, exchange).await {
-            Ok(Ok((status, body))) if status.is_success() => Sent::Taken { refused: refused(&body) },
-            Ok(Ok((status, _))) if is_retryable(status) => Sent::NotNow(format!("it answered {status}")),
-            Ok(Ok((status, _))) => Sent::Refused(format!("it answered {status}")),
-            Ok(Err(error)) => Sent::NotNow(error),
-            Err(_) => Sent::NotNow(format!("no answer within {TIMEOUT:?}")),
+            Ok(Ok((status, body))) if status.is_success() => SendResult::Taken { refused: refused(&body) },
+            Ok(Ok((status, _))) if is_retryable(status) => {
+                SendResult::NotNow(format!("it answered {status}"))
+            }
+            Ok(Ok((status, _))) => SendResult::Refused(format!("it answered {status}")),
+            Ok(Err(error)) => SendResult::NotNow(error),
+            Err(_) => SendResult::NotNow(format!("no answer within {TIMEOUT:?}")),
         }
     }
 }

@@ -5,23 +5,16 @@ mod own;
 mod schemathesis;
 
 use std::path::{Path, PathBuf};
-use std::process::{Output, Stdio};
-use std::time::Duration;
 
 use eclusa::fake::{Answer, FakeUpstream};
 use serde_json::Value;
 use tokio::process::Command;
 
 use crate::program::Program;
+use crate::tools::{repository, succeeds};
 
 const KEY: &str = "admin-0123456789abcdef";
 const SECRET: &str = "callback-0123456789abcdef";
-/// How long an external tool may take, on any machine.
-const TOOL_PATIENCE: Duration = Duration::from_mins(3);
-
-fn repository() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
-}
 
 /// Where `scripts/setup.sh test` installs the Python tools.
 fn python() -> PathBuf {
@@ -100,14 +93,4 @@ impl Server {
             .env("PYTHONDONTWRITEBYTECODE", "1");
         command
     }
-}
-
-/// Runs a command that must succeed.
-async fn succeeds(command: &mut Command) -> Output {
-    let command = command.stdin(Stdio::null()).kill_on_drop(true);
-    let output = tokio::time::timeout(TOOL_PATIENCE, command.output()).await.unwrap();
-    let output = output.unwrap_or_else(|error| panic!("{command:?}: {error}: run scripts/setup.sh test"));
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    assert!(output.status.success(), "{command:?}\n{}\n{}", text(&output.stdout), text(&output.stderr));
-    output
 }

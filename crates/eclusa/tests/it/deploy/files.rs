@@ -51,7 +51,7 @@ fn seconds(text: &str) -> u64 {
 /// The line with this prefix, without the prefix.
 fn setting<'a>(text: &'a str, name: &str) -> &'a str {
     let found: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix(name)).collect();
-    let [one] = found[..] else { panic!("{name} is there {} times", found.len()) };
+    let [one] = found[..] else { panic!("{name} exists {} times", found.len()) };
     one
 }
 

@@ -1,4 +1,4 @@
-//! A payer who guesses keys is stopped, one who pays is not.
+//! A payer that guesses keys is stopped; a payer that pays is not.
 
 use futures_util::future::join_all;
 

@@ -97,7 +97,7 @@ async fn bad_answers_change_nothing() {
         program.logged("Balances could not be compared", &[("reason", reason)]).await;
     }
     let differs = program.logged("The upstream's policies differ from the config", &[]).await;
-    assert_eq!((&differs["unknown_here"], &differs["not_told"]), (&json!("NEW"), &json!("LOOKUPS")));
+    assert_eq!((&differs["unknown_here"], &differs["unreported"]), (&json!("NEW"), &json!("LOOKUPS")));
     let corrected = program.logged("Balance differs from the upstream's count", &[]).await;
     assert_eq!((&corrected["ours"], &corrected["corrected"]), (&json!(100), &json!(40)));
 }

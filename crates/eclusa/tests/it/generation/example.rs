@@ -1,6 +1,6 @@
 //! `examples/generation.toml`, with fake providers.
 
-use eclusa::fake::{Answer, Behaviour, FakeUpstream, Seen};
+use eclusa::fake::{Answer, Behaviour, FakeUpstream, ReceivedRequest};
 use serde_json::json;
 
 use crate::program::Program;
@@ -74,7 +74,7 @@ async fn a_job_moves_along_its_providers_until_one_reports_success() {
 
 #[tokio::test]
 async fn the_provider_hears_of_a_cancelled_job_under_the_token_of_its_submit() {
-    let taken = |seen: &Seen| match seen.path.strip_suffix("/cancel") {
+    let taken = |seen: &ReceivedRequest| match seen.path.strip_suffix("/cancel") {
         Some(_) => Answer::status(200),
         None => Answer::status(201).body(json!({ "id": "rep-1", "status": "starting" }).to_string()),
     };

@@ -111,8 +111,8 @@ impl Providers {
             let mut counts = BTreeMap::<usize, usize>::new();
             book.submits.iter().for_each(|(_, job)| *counts.entry(*job).or_default() += 1);
             for (job, count) in counts {
-                let taken_up = events(&jobs[job], "taken_up").len();
-                assert!(count <= 1 + taken_up, "submitted {count} times: {}", jobs[job]);
+                let recovered = events(&jobs[job], "taken_up").len();
+                assert!(count <= 1 + recovered, "submitted {count} times: {}", jobs[job]);
             }
         }
         for (provider, (_, rpm)) in [(&self.replicate, REPLICATE), (&self.fal, FAL)] {

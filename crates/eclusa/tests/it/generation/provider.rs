@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use eclusa::fake::{Answer, Behaviour, FakeUpstream, Seen};
+use eclusa::fake::{Answer, Behaviour, FakeUpstream, ReceivedRequest};
 use eclusa_core::Time;
 use http_body_util::Full;
 use hyper_util::client::legacy::Client;
@@ -131,7 +131,7 @@ impl Provider {
     }
 }
 
-fn body(seen: &Seen) -> Value {
+fn body(seen: &ReceivedRequest) -> Value {
     serde_json::from_slice(&seen.body).unwrap()
 }
 

@@ -13,7 +13,7 @@ fn sum(totals: &Value, names: &[&str]) -> u64 {
 
 #[tokio::test]
 async fn every_job_ends_in_one_way_and_the_counts_add_up() {
-    let by_path = |seen: &eclusa::fake::Seen| match seen.path.as_str() {
+    let by_path = |seen: &eclusa::fake::ReceivedRequest| match seen.path.as_str() {
         "/1" => Answer::status(400),
         _ => Answer::status(200),
     };

@@ -166,8 +166,7 @@ async fn the_last_line_says_what_was_cut_off_and_what_became_a_dead_letter() {
     assert_eq!(again(dir).await.get(&format!("/v1/jobs/{id}")).await.json()["status"], "failed");
 }
 
-/// Whatever does not answer, the process ends within the time that supervisors are told to wait: a call, a client, Redis and
-/// a trace collector.
+/// The process ends within the documented stop time even if nothing answers: a call, a client, Redis and a trace collector.
 #[tokio::test]
 async fn it_stops_in_time_when_nothing_answers() {
     let mut redis = RedisServer::start();

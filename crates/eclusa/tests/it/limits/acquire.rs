@@ -69,7 +69,7 @@ async fn a_denied_request_is_refused_with_retry_after() {
 }
 
 #[tokio::test]
-async fn who_waits_is_let_through_when_the_gate_opens() {
+async fn a_waiting_caller_is_admitted_when_the_gate_opens() {
     let program = start("rate = \"5/s\"\nburst = 1").await;
     for _ in 0..4 {
         let answer = acquire(&program, "up", &json!({ "wait": "30s" })).await;
@@ -91,7 +91,7 @@ async fn a_wait_is_no_longer_than_the_server_allows() {
 
 /// The caller that disconnected was ahead of the waiting one. Had it been granted the slot, nothing would release it.
 #[tokio::test]
-async fn who_hangs_up_while_waiting_leaves_no_lease_behind() {
+async fn a_caller_that_hangs_up_while_waiting_leaves_no_lease_behind() {
     let program = start("max_concurrent = 1").await;
     let held = lease(&program).await;
     let address = program.url().replace("http://", "");

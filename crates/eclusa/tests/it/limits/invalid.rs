@@ -128,10 +128,8 @@ async fn a_role_may_do_its_own_and_no_more() {
     }
 }
 
-/// A breaker is shared by all lanes and tenants of its upstream. A key bound to some of them settles its own leases, but what
-/// it reports opens and closes nothing for the others.
-#[tokio::test]
-async fn a_settle_by_a_bounded_key_changes_no_shared_gate() {
+/// Starts a program with the keys `free`, `lane` and `tenant`, the last two bounded, and an upstream that two lanes share.
+async fn with_bounded_keys(shared: &str) -> Program {
     let key = |name: &str, more: &str| {
         format!(
             "[[auth.keys]]\nname = \"{name}\"\nrole = \"operator\"\nkey = \"{name}-0123456789abcdef\"\n{more}\n"
@@ -141,13 +139,25 @@ async fn a_settle_by_a_bounded_key_changes_no_shared_gate() {
         + &key("lane", "lanes = [\"work\"]")
         + &key("tenant", "tenants = [\"acme\"]")
         + "[lanes.work]\nchain = [\"shared\", \"own\"]\n[lanes.other]\nchain = [\"shared\"]\n\
-           [upstreams.shared]\nurl = \"http://127.0.0.1:9\"\nbreaker = { failures = 2 }\ncooldown = [\"1h\"]\nmax_concurrent = 1\n\
-           [upstreams.own]\nurl = \"http://127.0.0.1:9\"\nbreaker = { failures = 2 }\n";
-    let program = Program::start(&config, &[]).await;
-    let send = async |name: &str, path: &str, body: &Value| {
-        let bearer = format!("Bearer {name}-0123456789abcdef");
-        program.send("POST", path, &[("authorization", &bearer)], &body.to_string()).await
-    };
+           [upstreams.own]\nurl = \"http://127.0.0.1:9\"\nbreaker = { failures = 2 }\n\
+           [upstreams.shared]\nurl = \"http://127.0.0.1:9\"\n"
+        + shared;
+    Program::start(&config, &[]).await
+}
+
+/// Sends a request with the key of this name.
+async fn send_as(program: &Program, name: &str, path: &str, body: &Value) -> Answer {
+    let bearer = format!("Bearer {name}-0123456789abcdef");
+    program.send("POST", path, &[("authorization", &bearer)], &body.to_string()).await
+}
+
+/// A breaker is shared by all lanes and tenants of its upstream. A key bound to some of them settles its own leases, but what
+/// it reports opens and closes nothing for the others.
+#[tokio::test]
+async fn a_settle_by_a_bounded_key_changes_no_shared_gate() {
+    let shared = "breaker = { failures = 2 }\ncooldown = [\"1h\"]\nmax_concurrent = 1\n";
+    let program = with_bounded_keys(shared).await;
+    let send = async |name: &str, path: &str, body: &Value| send_as(&program, name, path, body).await;
     let call = async |name: &str, upstream: &str, end: Value| {
         let granted = send(name, &format!("/v1/limits/{upstream}/acquire"), &json!({})).await;
         assert_eq!(granted.status, 200, "{name} {upstream}: {}", granted.text());
@@ -160,9 +170,9 @@ async fn a_settle_by_a_bounded_key_changes_no_shared_gate() {
         let path = format!("/v1/breakers/{upstream}");
         program.send("GET", &path, &[("authorization", bearer)], "").await.json()["failures"].clone()
     };
-    let told = [json!(500), json!("timeout"), json!("connection_error"), json!("not_sent"), json!(429)];
+    let ends = [json!(500), json!("timeout"), json!("connection_error"), json!("not_sent"), json!(429)];
     for (name, status) in
-        ["lane", "tenant"].into_iter().flat_map(|name| told.iter().map(move |end| (name, end)))
+        ["lane", "tenant"].into_iter().flat_map(|name| ends.iter().map(move |end| (name, end)))
     {
         call(name, "shared", json!({ "status": status })).await;
         assert_eq!(failures("shared").await, 0, "{name} {status}");
@@ -179,4 +189,33 @@ async fn a_settle_by_a_bounded_key_changes_no_shared_gate() {
     assert_eq!(failures("own").await, 1, "a success does not reset it");
     call("lane", "own", json!({ "status": 200 })).await;
     assert_eq!(failures("own").await, 0);
+}
+
+/// The result of a bounded key's call decides nothing, so as a probe it would keep the breaker half open for everybody, for
+/// as long as the key extends its lease.
+#[tokio::test]
+async fn a_bounded_key_cannot_take_the_probe_of_a_shared_breaker() {
+    let program = with_bounded_keys("breaker = { failures = 1, open_for = \"1ms\" }\n").await;
+    let acquire = async |name: &str| send_as(&program, name, "/v1/limits/shared/acquire", &json!({})).await;
+    let settle = async |granted: &Answer, status: u16| {
+        let path = format!("/v1/limits/leases/{}/settle", granted.json()["leaseId"].as_str().unwrap());
+        assert_eq!(send_as(&program, "free", &path, &json!({ "status": status })).await.status, 200);
+    };
+    settle(&acquire("free").await, 500).await;
+    let refused = async || {
+        for name in ["lane", "tenant"] {
+            let denied = acquire(name).await;
+            assert_eq!((denied.status, &denied.json()["reason"]), (429, &json!("circuit_open")), "{name}");
+        }
+    };
+    let bearer = ("authorization", "Bearer free-0123456789abcdef");
+    while program.send("GET", "/v1/breakers/shared", &[bearer], "").await.json()["state"] != "half_open" {}
+    refused().await;
+    let probe = acquire("free").await;
+    assert_eq!(probe.status, 200, "{}", probe.text());
+    refused().await;
+    settle(&probe, 200).await;
+    for name in ["lane", "tenant"] {
+        assert_eq!(acquire(name).await.status, 200, "{name}");
+    }
 }

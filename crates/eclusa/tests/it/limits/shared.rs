@@ -84,7 +84,7 @@ async fn it_is_not_degraded_any_more_when_its_time_is_over_and_then_recovers() {
 
 /// Ten at once, then ten per second: the fifteen are through half a second later.
 #[tokio::test]
-async fn who_is_over_the_limit_waits_instead_of_failing() {
+async fn a_caller_over_the_limit_waits_instead_of_failing() {
     let program = start(&[]).await;
     let wish = json!({ "wait": "30s" });
     let answers = join_all((0..15).map(|_| acquire(&program, "pncp", &wish))).await;

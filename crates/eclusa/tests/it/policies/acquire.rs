@@ -67,7 +67,7 @@ async fn scope_and_hold_may_be_given_without_the_header() {
 
 /// A caller that waits for its own bucket does not block others.
 #[tokio::test]
-async fn who_waits_for_a_scope_lets_others_pass() {
+async fn a_caller_that_waits_for_its_scope_lets_others_pass() {
     let program = start(NOWHERE, DICT).await;
     let call = |wait: &str| json!({ "request": { "path": "/entries/a" }, "scope": PERSON, "hold": 60, "wait": wait });
     let first = lease(&program, &call("0s")).await;

@@ -126,7 +126,7 @@ async fn a_failed_call_moves_to_the_second_upstream_and_costs_nothing_at_the_fir
 }
 
 #[tokio::test]
-async fn when_neither_has_room_the_caller_is_told_when_to_come_again() {
+async fn when_neither_has_room_the_caller_learns_when_to_try_again() {
     let (first, second) = (provider(used(1)).await, provider(used(1)).await);
     let program = start(&first.url(), &second.url(), &[("FIRST_RPM", "1"), ("SECOND_RPM", "1")]).await;
     for upstream in ["first", "second"] {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use eclusa::fake::{Answer, Behaviour, FakeUpstream, Seen};
+use eclusa::fake::{Answer, Behaviour, FakeUpstream, ReceivedRequest};
 use serde_json::json;
 use tempfile::TempDir;
 
@@ -69,12 +69,15 @@ fn given(n: usize, seconds: i64) -> Answer {
 /// Credentials are requested once, and again when AWS rejects them.
 #[tokio::test]
 async fn a_container_gives_credentials() {
-    let given_by = |seen: &Seen| match (seen.path.as_str(), seen.headers["authorization"].to_str().unwrap()) {
+    let given_by = |seen: &ReceivedRequest| match (
+        seen.path.as_str(),
+        seen.headers["authorization"].to_str().unwrap(),
+    ) {
         ("/v1/credentials", "container-token") => None,
         other => Some(Answer::status(401).body(format!("{other:?}"))),
     };
     let count = std::sync::atomic::AtomicUsize::new(1);
-    let rule = move |seen: &Seen| {
+    let rule = move |seen: &ReceivedRequest| {
         given_by(seen)
             .unwrap_or_else(|| given(count.fetch_add(1, std::sync::atomic::Ordering::Relaxed), 3600))
     };
@@ -101,7 +104,7 @@ async fn a_container_gives_credentials() {
 /// `IMDSv2`: a token is requested first.
 #[tokio::test]
 async fn an_instance_gives_the_credentials_of_its_role() {
-    let rule = |seen: &Seen| {
+    let rule = |seen: &ReceivedRequest| {
         let token = seen.headers.get("x-aws-ec2-metadata-token").is_some_and(|token| token == "imds-token");
         let ttl = seen.headers.contains_key("x-aws-ec2-metadata-token-ttl-seconds");
         match (seen.method.as_str(), seen.path.as_str()) {

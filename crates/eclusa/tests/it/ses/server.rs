@@ -7,7 +7,7 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use eclusa::SystemClock;
-use eclusa::fake::{Answer, Behaviour, FakeUpstream, Seen};
+use eclusa::fake::{Answer, Behaviour, FakeUpstream, ReceivedRequest};
 use eclusa_core::Clock;
 use ring::{digest, hmac};
 use serde_json::{Value, json};
@@ -47,7 +47,7 @@ impl Ses {
     pub(crate) async fn start(account: Account, script: impl IntoIterator<Item = Answer>) -> Self {
         let account = Arc::new(Mutex::new(account));
         let (known, script) = (account.clone(), Mutex::new(script.into_iter().collect::<VecDeque<_>>()));
-        let answer = move |seen: &Seen| {
+        let answer = move |seen: &ReceivedRequest| {
             let account = known.lock().unwrap().clone();
             let answer = match verify(seen, &account) {
                 Err(problem) => error(403, "InvalidSignatureException", &problem),
@@ -99,7 +99,7 @@ fn now(account: &Account) -> u64 {
 }
 
 /// The signature, as described in "Create a signed AWS API request" of the AWS documentation.
-fn verify(seen: &Seen, account: &Account) -> Result<(), String> {
+fn verify(seen: &ReceivedRequest, account: &Account) -> Result<(), String> {
     if (seen.method.as_str(), seen.path.as_str(), &seen.query) != ("POST", "/v2/email/outbound-emails", &None)
     {
         return Err(format!("no such operation: {} {}", seen.method, seen.path));

@@ -67,7 +67,7 @@ async fn calls_made_during_an_outage_are_settled_later() {
 }
 
 #[tokio::test]
-async fn scripts_and_connections_that_are_gone_are_made_anew() {
+async fn lost_scripts_and_connections_are_restored() {
     let redis = RedisServer::start();
     let upstream = FakeUpstream::start(Answer::status(200)).await.unwrap();
     let program = start(&redis, &lane(&upstream.url(), "", "")).await;

@@ -110,6 +110,7 @@ async fn the_slot_of_a_lost_call_comes_back_to_whose_it_was() {
         lease: Span::from_secs(seconds),
         nonce: 0,
         after: None,
+        probe: true,
     };
     let granted = async |store: &RedisStore, seconds| {
         matches!(store.admit(ask(seconds)).await.unwrap().admission, Admission::Granted { .. })

@@ -22,7 +22,7 @@ async fn a_job_that_one_process_takes_in_is_run_by_another_and_awaited_at_the_fi
 
 /// Wherever the job ends, and even though nothing of it is kept.
 #[tokio::test]
-async fn who_waits_gets_a_job_that_another_process_forgot_as_it_ended() {
+async fn a_waiting_caller_gets_a_job_that_another_process_forgot_as_it_ended() {
     let redis = RedisServer::start();
     let latch = Latch::default();
     let upstream = FakeUpstream::start(Answer::status(200).body("sent").after(&latch)).await.unwrap();
@@ -97,7 +97,7 @@ async fn processes_know_each_other_and_whether_they_go_by_the_same_rules() {
 }
 
 #[tokio::test]
-async fn the_job_of_a_worker_that_was_killed_is_taken_up_within_its_lease_and_a_second() {
+async fn the_job_of_a_worker_that_was_killed_is_recovered_within_its_lease_and_a_second() {
     let redis = RedisServer::start();
     let upstream =
         FakeUpstream::start(Behaviour::script([Answer::hang()]).then(Answer::status(200))).await.unwrap();

@@ -39,7 +39,7 @@ impl Files {
 }
 
 #[tokio::test]
-async fn who_trusts_the_authority_works_and_who_does_not_is_told() {
+async fn a_process_that_trusts_the_authority_works_and_another_reports_why_not() {
     let files = Files::of(&Authority::new());
     let redis = files.server("no");
     let upstream = FakeUpstream::start(Answer::status(200)).await.unwrap();

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use eclusa::fake::{Answer, Behaviour, FakeUpstream, Seen};
+use eclusa::fake::{Answer, Behaviour, FakeUpstream, ReceivedRequest};
 use eclusa_core::Clock;
 use ring::hmac;
 use serde_json::{Value, json};
@@ -22,7 +22,7 @@ pub(crate) const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 /// A provider that accepts every job and names them `ext-1`, `ext-2`, …
 async fn provider() -> FakeUpstream {
     let count = std::sync::atomic::AtomicUsize::new(0);
-    let take = move |_: &Seen| {
+    let take = move |_: &ReceivedRequest| {
         let number = 1 + count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         Answer::status(201).body(json!({ "id": format!("ext-{number}"), "status": "starting" }).to_string())
     };

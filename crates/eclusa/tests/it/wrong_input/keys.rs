@@ -34,7 +34,7 @@ async fn send(
 }
 
 #[tokio::test]
-async fn without_a_right_key_nothing_is_told() {
+async fn without_a_valid_key_nothing_is_revealed() {
     let (program, upstream) = guarded().await;
     for key in [
         "",

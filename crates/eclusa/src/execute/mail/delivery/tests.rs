@@ -1,5 +1,5 @@
 use super::*;
-use crate::request::{Mailbox, Progress};
+use crate::request::{MailProgress, Mailbox};
 
 fn mail(recipients: &[&str]) -> Mail {
     let mailbox = |address: &&str| Mailbox { name: None, address: (*address).into() };
@@ -15,7 +15,7 @@ fn mail(recipients: &[&str]) -> Mail {
         html: None,
         headers: vec![],
         attachments: vec![],
-        progress: Progress::default(),
+        progress: MailProgress::default(),
     }
 }
 

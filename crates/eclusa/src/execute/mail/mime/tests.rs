@@ -1,5 +1,5 @@
 use super::*;
-use crate::request::Progress;
+use crate::request::MailProgress;
 
 fn mailbox(name: Option<&str>, address: &str) -> Mailbox {
     Mailbox { name: name.map(Into::into), address: address.into() }
@@ -18,7 +18,7 @@ pub(crate) fn mail() -> Mail {
         html: None,
         headers: vec![("X-Campaign".into(), "verão".into())],
         attachments: vec![],
-        progress: Progress::default(),
+        progress: MailProgress::default(),
     }
 }
 

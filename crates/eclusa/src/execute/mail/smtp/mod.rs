@@ -17,7 +17,7 @@ use self::pool::ConnectionPool;
 use self::reply::Reply;
 use super::delivery::{Delivery, RecipientResult, counted};
 use super::to_mime;
-use crate::config::{SmtpRules, Upstream};
+use crate::config::{SmtpRules, UpstreamConfig};
 use crate::execute::http::{TlsError, explain, tls};
 use crate::execute::{CallEnd, Called, Sent};
 use crate::request::Mail;
@@ -70,7 +70,7 @@ enum Stop {
 
 impl SmtpUpstream {
     /// A client with the upstream's rules. It connects when it is first used.
-    pub fn new(upstream: &Upstream, rules: &SmtpRules) -> Result<Self, TlsError> {
+    pub fn new(upstream: &UpstreamConfig, rules: &SmtpRules) -> Result<Self, TlsError> {
         let tls = Arc::new(tls::client_config(&upstream.tls)?);
         let server = SmtpServer { rules: rules.clone(), tls, connect_timeout: upstream.connect_timeout };
         let inner = SmtpInner {

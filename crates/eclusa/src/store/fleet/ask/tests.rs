@@ -24,7 +24,7 @@ fn up() -> Name {
 }
 
 /// A process that was cut off and recorded a failure meanwhile.
-fn cut_off() -> Fleet {
+fn cut_off() -> FleetAccess {
     let spec = Spec::new(Vec::new(), vec![UpstreamSpec::new(up(), GateSpecs::default())]).unwrap();
     let shared = Arc::new(Shared::new(SharedParts {
         keys: Keys::new("", "main", 0),
@@ -33,7 +33,7 @@ fn cut_off() -> Fleet {
         forget_within: crate::config::FORGET_WITHIN,
         clock: None,
     }));
-    let fleet = Fleet::new(shared, &RedisSettings::default(), &spec);
+    let fleet = FleetAccess::new(shared, &RedisSettings::default(), &spec);
     let fallback = fleet.fallback.as_ref().unwrap();
     fallback.begin();
     fallback.ask(&Question::Record { upstream: up(), result: CallResult::Failed });
@@ -41,7 +41,7 @@ fn cut_off() -> Fleet {
     fleet
 }
 
-fn reports(fleet: &Fleet) -> usize {
+fn reports(fleet: &FleetAccess) -> usize {
     fleet.fallback.as_ref().unwrap().fallback_log().map_or(0, |fallback_log| fallback_log.reports.len())
 }
 
@@ -82,7 +82,7 @@ async fn a_question_that_the_owner_cannot_read_is_not_asked_again() {
     let (process, term) = (ProcessId(2), TermId(7));
     fleet.shared.set_route(Route::Ask(OwnerView { process, epoch: 1, term }));
     fleet.shared.asking.listen(true);
-    let mut asked = pin!(fleet.ask_fleet(Question::Lanes));
+    let mut asked = pin!(fleet.ask_fleet(&Question::Lanes));
     assert!(poll!(&mut asked).is_pending());
     let message = fleet.shared.asking.next_message(&fleet.shared.membership, Instant::now()).unwrap();
     let (sequence, _) = Questions::decode(&message.bytes).unwrap().items[0];

@@ -51,7 +51,9 @@ pub(super) fn too_old(info: &str) -> Option<String> {
 fn evicts(info: &str) -> Option<String> {
     let policy = field(info, "maxmemory_policy").unwrap_or("noeviction");
     (policy != "noeviction").then(|| {
-        format!("its `maxmemory-policy` is {policy}, which throws jobs away when memory is short: set `noeviction`")
+        format!(
+            "its `maxmemory-policy` is {policy}, which evicts data when memory is short: set `noeviction`"
+        )
     })
 }
 

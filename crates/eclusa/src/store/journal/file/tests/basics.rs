@@ -143,7 +143,7 @@ fn the_mark_follows_sync_with_write_and_every_append_with_fsync() {
 }
 
 #[test]
-fn a_bug_of_the_caller_is_told_and_stops_nothing() {
+fn a_bug_of_the_caller_is_reported_and_stops_nothing() {
     let dir = scratch();
     let (mut journal, _) = open(dir.path(), Ack::Fsync).unwrap();
     fill(&mut journal, 5, 2);

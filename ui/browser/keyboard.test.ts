@@ -1,0 +1,135 @@
+/** Everything can be done with the keyboard, and one sees where one is. */
+
+import type { Page } from 'playwright-core';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import type { Lane } from '../src/lib/types';
+import { town, type Town } from './support/town';
+import { useBrowser, visit } from './support/visit';
+
+useBrowser();
+let here: Town;
+beforeAll(async () => {
+  here = await town();
+});
+afterAll(() => here?.close());
+
+/** What has the focus, as it is read out; and whether one sees that. */
+const focused = (page: Page) =>
+  page.evaluate(() => {
+    const element = document.activeElement as HTMLElement;
+    const style = getComputedStyle(element);
+    const box = element.getBoundingClientRect();
+    return {
+      name: (element.getAttribute('aria-label') ?? element.textContent ?? '').replace(/\s+/g, ' ').trim(),
+      tag: element.tagName.toLowerCase(),
+      visible: style.outlineStyle !== 'none' && Number.parseFloat(style.outlineWidth) >= 2 && box.width > 0 && box.top >= 0,
+    };
+  });
+
+/** Presses Tab until this has the focus. */
+async function tabTo(page: Page, name: string): Promise<void> {
+  for (let steps = 0; steps < 80; steps++) {
+    await page.keyboard.press('Tab');
+    const at = await focused(page);
+    if (at.tag !== 'body') expect(at, `step ${steps} to ${name}`).toMatchObject({ visible: true });
+    if (at.name === name) return;
+  }
+  throw new Error(`Tab never comes to ${name}`);
+}
+
+describe('keys', () => {
+  test('? shows them, and Escape closes', async () => {
+    const page = await visit(here.server);
+    await page.getByRole('heading', { level: 1 }).first().waitFor();
+    await page.keyboard.press('?');
+    const help = page.getByRole('dialog', { name: 'Keyboard' });
+    await help.getByText('Go to Lanes').waitFor();
+    await page.keyboard.press('Escape');
+    await help.waitFor({ state: 'detached' });
+  });
+
+  test('g and a letter go to a page, and reading begins there', async () => {
+    const page = await visit(here.server);
+    await page.getByRole('heading', { level: 1 }).first().waitFor();
+    for (const [letter, heading] of [
+      ['l', 'Lanes'],
+      ['u', 'Upstreams'],
+      ['j', 'Jobs'],
+      ['t', 'Tenants'],
+      ['d', 'Dead letters 5'],
+      ['p', 'Policies'],
+      ['f', 'Fleet'],
+      ['a', 'Alerts'],
+      ['o', 'bureau has no tokens left'],
+    ] as const) {
+      await page.keyboard.press('g');
+      await page.keyboard.press(letter);
+      await page.getByRole('heading', { level: 1, name: heading }).waitFor();
+      expect((await focused(page)).tag, heading).toBe('main');
+    }
+  });
+
+  test('/ searches: a lane, a page, a job by its id', async () => {
+    const page = await visit(here.server);
+    await page.getByRole('heading', { level: 1 }).first().waitFor();
+    const search = async (text: string) => {
+      await page.keyboard.press('/');
+      await page.getByRole('dialog').getByRole('combobox').waitFor();
+      await page.keyboard.type(text);
+      await page.keyboard.press('Enter');
+    };
+    await search('scor');
+    await page.getByRole('heading', { level: 1, name: 'score' }).waitFor();
+    await search(here.completed);
+    await page.getByRole('heading', { level: 1, name: here.completed }).waitFor();
+    await page.keyboard.press('/');
+    await page.keyboard.type('acme');
+    await page.getByRole('option', { name: 'Jobs of tenant acme' }).waitFor();
+    await page.keyboard.press('ArrowDown');
+    await page.keyboard.press('Enter');
+    await page.getByRole('heading', { level: 1, name: 'Jobs' }).waitFor();
+    expect(page.url()).toContain('tenant=acme');
+    await page.keyboard.press('/');
+    await page.keyboard.type('acme');
+    await page.keyboard.press('Escape');
+    await page.getByRole('dialog').waitFor({ state: 'detached' });
+  });
+
+  test('letters typed into a field stay there', async () => {
+    const page = await visit(here.server, '#/jobs');
+    await page.getByLabel('Tenant').focus();
+    await page.keyboard.type('gl/?');
+    expect(await page.getByLabel('Tenant').inputValue()).toBe('gl/?');
+    expect(await page.getByRole('dialog').count()).toBe(0);
+  });
+});
+
+test('the first Tab skips to the content', async () => {
+  const page = await visit(here.server, '#/lanes');
+  await page.getByRole('rowheader').first().waitFor();
+  await page.keyboard.press('Tab');
+  expect(await focused(page)).toEqual({ name: 'Skip to content', tag: 'a', visible: true });
+  await page.keyboard.press('Enter');
+  expect((await focused(page)).tag).toBe('main');
+});
+
+test('an action is reached, confirmed and left without a mouse', async () => {
+  const page = await visit(here.server, '#/lanes');
+  await page.getByRole('rowheader').first().waitFor();
+  await tabTo(page, 'Pause: mail');
+  await page.keyboard.press('Enter');
+  const dialog = page.getByRole('dialog', { name: 'Pause mail?' });
+  await dialog.waitFor();
+  await page.keyboard.press('Escape');
+  await dialog.waitFor({ state: 'detached' });
+  expect((await focused(page)).name, 'back where it was').toBe('Pause: mail');
+
+  await page.keyboard.press('Enter');
+  await dialog.waitFor();
+  await tabTo(page, 'Pause');
+  await page.keyboard.press('Enter');
+  await page.getByRole('status').getByText('mail is paused.').waitFor();
+  expect((await here.server.get<Lane>('/v1/lanes/mail')).paused).toBe(true);
+  await dialog.waitFor({ state: 'detached' });
+  expect(await focused(page), 'where the button was').toMatchObject({ name: 'Resume: mail', visible: true });
+});

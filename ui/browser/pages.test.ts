@@ -1,0 +1,291 @@
+/** Every page shows what the API answers, and follows it without a reload. */
+
+import type { Locator } from 'playwright-core';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import type { Alerts, DeadLetter, Fleet, History, Job, Lane, Policy, Status, Tenant, Upstream, Why } from '../src/lib/types';
+import { town, type Town } from './support/town';
+import { until } from './support/until';
+import { useBrowser, visit } from './support/visit';
+
+useBrowser();
+let here: Town;
+beforeAll(async () => {
+  here = await town();
+});
+afterAll(() => here?.close());
+
+/** The text as it is read: one space between words. */
+const words = async (locator: Locator) => (await locator.innerText()).replace(/\s+/g, ' ').trim();
+const waiting = ({ queued, pending }: Lane) => queued.high + queued.normal + queued.low + pending;
+
+describe('the overview', () => {
+  test('says how things are, as the status of the API', async () => {
+    const { args, needs, ...status } = await here.server.get<Status>('/v1/status');
+    expect(status.code).toBe('held');
+    const page = await visit(here.server);
+    const sentence = page.getByRole('heading', { level: 1, name: `${args.upstream} has no tokens left` });
+    expect(await words(sentence)).toContain(`${args.waiting} jobs wait, the last starts at`);
+    const listed = page.getByRole('region', { name: 'What needs you' }).getByRole('listitem');
+    await listed.first().waitFor();
+    expect(await listed.count()).toBe(needs.length);
+    for (const need of needs) {
+      const subject = String(need.args.lane ?? need.args.upstream);
+      await listed.filter({ hasText: subject }).first().waitFor();
+    }
+  });
+
+  test('has a canal for each lane and a lock for each upstream of its chain', async () => {
+    const lanes = await here.server.get<Lane[]>('/v1/lanes');
+    const page = await visit(here.server);
+    const flow = page.getByRole('list', { name: 'Lanes, gates and upstreams' }).getByRole('listitem');
+    await flow.first().waitFor();
+    expect(await flow.count()).toBe(lanes.length);
+    for (const lane of lanes) {
+      const shown = await words(flow.filter({ has: page.getByRole('link', { name: lane.name, exact: true }) }).first());
+      if (lane.mode !== 'direct') expect(shown).toContain(`${waiting(lane)} waiting`);
+      for (const name of lane.chain ?? []) expect(shown).toContain(name);
+    }
+    expect(await words(flow.filter({ hasText: 'bureau' }))).toContain('0 / 5 tokens');
+    expect(await words(flow.filter({ hasText: 'moody' }))).toMatch(/(breaker|cooldown)(: .*)?, opens in/);
+  });
+
+  test('draws what the history has', async () => {
+    const { points } = await here.server.get<History<unknown>>('/v1/history?minutes=60');
+    const page = await visit(here.server);
+    for (const chart of ['Finished', 'Waiting, by reason', 'Time to start', 'Dropped and failed']) {
+      const card = page.getByRole('region', { name: chart, exact: true });
+      if (points.length > 0) await card.getByRole('img', { name: chart }).locator('canvas').waitFor();
+      else await card.getByText('The first point appears after a minute.').waitFor();
+    }
+  });
+
+  test('follows what happens', async () => {
+    const page = await visit(here.server);
+    const feed = page.getByRole('region', { name: 'Just now' });
+    await feed.getByText('Nothing has happened since this page was opened.').waitFor();
+    const [job] = await here.server.enqueue('render', [{ tenant: 'umbrella', request: { path: '/' } }]);
+    const link = feed.getByRole('link', { name: 'render · umbrella' }).first();
+    await link.waitFor();
+    expect(await link.getAttribute('href')).toBe(`#/jobs/${job}`);
+    await feed.getByText('completed').first().waitFor();
+  });
+});
+
+test('lanes', async () => {
+  const lanes = await here.server.get<Lane[]>('/v1/lanes');
+  const page = await visit(here.server, '#/lanes');
+  for (const lane of lanes) {
+    const row = page.getByRole('row').filter({ has: page.getByRole('rowheader', { name: lane.name, exact: true }) });
+    const cells = row.getByRole('cell');
+    await row.waitFor();
+    expect(await words(cells.nth(0))).toBe(lane.mode === 'direct' ? '–' : String(waiting(lane)));
+    expect(await words(cells.nth(4))).toBe(String(lane.processing));
+    expect(await words(cells.nth(7))).toBe(String(lane.deadLetters));
+    await row.getByRole('button', { name: `${lane.paused ? 'Resume' : 'Pause'}: ${lane.name}` }).waitFor();
+  }
+  const state = (lane: string) => words(page.getByRole('row').filter({ hasText: lane }).last().getByRole('cell').nth(3));
+  expect(await state('score')).toContain('rate limit bureau');
+  expect(await state('held')).toBe('paused');
+});
+
+test('a lane: how many wait, by level and by tenant, and for what', async () => {
+  const page = await visit(here.server, '#/lanes/held');
+  await page.getByRole('heading', { level: 1, name: 'held' }).waitFor();
+  const levels = page.getByRole('region', { name: 'Waiting, by level' });
+  await levels.getByRole('img', { name: '1 high, 4 normal, 1 low, 1 pending' }).waitFor();
+  const tenants = page.getByRole('region', { name: 'Waiting, by tenant' });
+  await tenants.getByRole('listitem').first().waitFor();
+  expect(await words(tenants.getByRole('listitem').first())).toBe('acme 3');
+  expect(await words(page.locator('.stat', { hasText: 'Waiting' }))).toContain('7 / 1M');
+
+  await page.goto(`${here.server.url}/#/lanes/score`);
+  const lane = await here.server.get<Lane>('/v1/lanes/score');
+  const stat = (name: string) => page.locator('.stat', { has: page.getByRole('heading', { name, exact: true }) });
+  await stat('Waiting').getByText('3 / 20').waitFor();
+  expect(await words(stat('Will expire before'))).toContain(String(lane.willExpire));
+  expect(lane.willExpire).toBeGreaterThan(0);
+  await page.getByRole('region', { name: 'Gates of the lane' }).getByText('0 / 4 slots').waitFor();
+});
+
+test('upstreams', async () => {
+  const page = await visit(here.server, '#/upstreams');
+  for (const upstream of await here.server.get<Upstream[]>('/v1/upstreams')) {
+    const row = page.getByRole('row').filter({ has: page.getByRole('rowheader', { name: upstream.name, exact: true }) });
+    await row.waitFor();
+    expect(await words(row.getByRole('cell').nth(1))).toBe(String(upstream.inFlight));
+    if (upstream.lastFailure) expect(await words(row)).toContain(upstream.lastFailure.code);
+  }
+  expect(await words(page.getByRole('row').filter({ hasText: 'bureau' }))).toContain('0 / 5 tokens, opens in');
+  expect(await words(page.getByRole('row').filter({ hasText: 'hangs' }))).toContain('1 / 1 slots');
+  expect(await words(page.getByRole('row').filter({ hasText: 'fast' }))).toContain('Keys: 2');
+});
+
+test('an upstream: its gates with level and countdown, its keys, its codes', async () => {
+  const page = await visit(here.server, '#/upstreams/moody');
+  const gates = page.getByRole('region', { name: 'Gates', exact: true });
+  await gates.getByText('breaker open').waitFor();
+  await gates
+    .getByText(/opens in (1\sh|5\d\smin)/)
+    .first()
+    .waitFor();
+  await page.getByRole('region', { name: 'Codes and what retries led to' }).getByRole('rowheader', { name: '503' }).waitFor();
+  await page.getByRole('region', { name: 'Used by' }).getByRole('link', { name: 'render' }).waitFor();
+
+  await page.goto(`${here.server.url}/#/upstreams/fast`);
+  const fast = await here.server.get<Upstream>('/v1/upstreams/fast');
+  for (const key of fast.keys ?? []) {
+    const used = page.getByRole('region', { name: 'Keys' }).getByText(`${key.gates[0]?.level} / 60 per min`);
+    await used.first().waitFor();
+  }
+});
+
+describe('jobs', () => {
+  test('the newest first, found by id, lane, tenant and status', async () => {
+    const page = await visit(here.server, '#/jobs');
+    const rows = page.getByRole('row').filter({ has: page.getByRole('rowheader') });
+    await rows.first().waitFor();
+    const { jobs } = await here.server.get<{ jobs: Job[] }>('/v1/jobs');
+    expect(await rows.count()).toBe(jobs.length);
+    const found = (many: number) => until(`${many} rows`, async () => (await rows.count()) === many);
+
+    await page.getByLabel('Lane').selectOption('held');
+    await found(7);
+    await page.getByLabel('Tenant').fill('globex');
+    await page.getByLabel('Tenant').press('Enter');
+    await found(2);
+    await page.getByLabel('Status').selectOption('pending');
+    await page.getByText('No job matches.').waitFor();
+    expect(page.url()).toContain('#/jobs?lane=held&tenant=globex&status=pending');
+    await page.getByRole('button', { name: 'Clear' }).click();
+    await found(jobs.length);
+    await page.getByLabel('Id').fill(here.completed);
+    await page.getByLabel('Id').press('Enter');
+    await found(1);
+    expect(await rows.getByRole('link').first().getAttribute('href')).toBe(`#/jobs/${here.completed}`);
+  });
+
+  test('one that waits: why, what is before it, when it starts, whether it will make it', async () => {
+    const [job, why] = await Promise.all([
+      here.server.get<Job>(`/v1/jobs/${here.waiting}`),
+      here.server.get<Why>(`/v1/jobs/${here.waiting}/why`),
+    ]);
+    expect([job.status, why.reason, why.willExpire]).toEqual(['queued', 'rate_limit', true]);
+    const page = await visit(here.server, `#/jobs/${here.waiting}`);
+    const card = page.getByRole('region', { name: 'Why it waits' });
+    await card.getByText('The bucket has too few tokens.').waitFor();
+    const shown = await words(card);
+    expect(shown).toContain(`Before it about ${why.position} jobs`);
+    expect(shown).toContain('Will it make it? No: it expires');
+    expect(shown).toContain('0 / 5 tokens');
+    const starts = card.locator('dl time').first();
+    const at = (await starts.getAttribute('datetime')) ?? '';
+    expect(Math.abs(Date.parse(at) - Date.parse(why.eta ?? ''))).toBeLessThan(5000);
+    const local = new Date(at).toLocaleTimeString('en-GB', { timeZone: 'America/Sao_Paulo' });
+    expect((await starts.innerText()).endsWith(local), 'in the time zone of the reader').toBe(true);
+    expect(await starts.getAttribute('title'), 'the same in UTC').toContain(at.slice(11, 19));
+  });
+
+  test('one that has ended: its timeline, what was sent and what came back', async () => {
+    const job = await here.server.get<Job>(`/v1/jobs/${here.completed}`);
+    const page = await visit(here.server, `#/jobs/${here.completed}`);
+    await page.getByRole('heading', { level: 1, name: job.id }).waitFor();
+    await page
+      .getByRole('region', { name: 'Timeline' })
+      .getByRole('img', { name: /^1\. bureau, .* answered$/ })
+      .waitFor();
+    expect(await words(page.getByRole('region', { name: 'Request' }))).toContain('GET /');
+    const answer = await words(page.getByRole('region', { name: 'Answer' }));
+    expect(answer).toContain('200');
+    expect(answer).toContain('"done": true');
+    const events = page.getByRole('region', { name: 'Events' }).getByRole('rowheader');
+    expect(await events.allInnerTexts()).toEqual(['accepted', 'sent', 'completed']);
+  });
+
+  test('what is not there is said not to be', async () => {
+    const page = await visit(here.server, '#/lanes');
+    await page.goto(`${here.server.url}/#/lanes/nowhere`);
+    await page.getByText('There is no lane “nowhere”.').waitFor();
+    await page.goto(`${here.server.url}/#/nowhere`);
+    await page.getByText('There is no such page.').waitFor();
+  });
+});
+
+test('tenants: who waits, whose turn is next, shares against weights', async () => {
+  const { tenants } = await here.server.get<{ tenants: Tenant[] }>('/v1/lanes/score/tenants');
+  const page = await visit(here.server, '#/tenants?lane=score');
+  for (const tenant of tenants) {
+    const row = page.getByRole('row').filter({ has: page.getByRole('rowheader', { name: tenant.companyId }) });
+    await row.waitFor();
+    const cells = await row.getByRole('cell').allInnerTexts();
+    expect([cells[0], cells[4], cells[6]]).toEqual([tenant.queued, tenant.weight, tenant.totalProcessed].map(String));
+  }
+  expect(await page.getByText('Next turn').count()).toBe(1);
+  expect(await words(page.getByRole('row').nth(1))).toContain('Next turn');
+});
+
+test('dead letters: grouped by code and by tenant, filtered by either', async () => {
+  const page = await visit(here.server, '#/dead-letters');
+  await page.getByRole('heading', { level: 1, name: 'Dead letters 5' }).waitFor();
+  const codes = page.getByRole('region', { name: 'By code' });
+  const tenants = page.getByRole('region', { name: 'By tenant' });
+  await tenants.getByRole('listitem').first().waitFor();
+  const shown = async (group: Locator) =>
+    (await group.getByRole('listitem').allInnerTexts()).map((text) => text.replace(/\s+/g, ' '));
+  expect(await shown(codes)).toEqual(['422 4', '500 1']);
+  expect(await shown(tenants)).toEqual(['acme 3', 'globex 2']);
+  await codes.getByRole('link', { name: '422' }).click();
+  await page.getByRole('heading', { level: 1, name: 'Dead letters 4' }).waitFor();
+  await tenants.getByRole('link', { name: 'globex' }).click();
+  await page.getByRole('heading', { level: 1, name: 'Dead letters 1' }).waitFor();
+  expect(page.url()).toContain('code=422');
+  expect(await page.getByRole('rowheader').count()).toBe(1);
+});
+
+test('a dead letter: why it failed and what was to be sent', async () => {
+  const letter = await here.server.get<DeadLetter>(`/v1/dead-letters/${here.letter}`);
+  const page = await visit(here.server, `#/dead-letters/${here.letter}`);
+  const why = page.getByRole('region', { name: 'Why it failed' });
+  await why.getByText(letter.lastFailureReason).waitFor();
+  expect(await words(why)).toContain(`Tenant ${letter.companyId}`);
+  expect(await words(page.getByRole('region', { name: 'What was to be sent' }))).toContain('"text": "hello"');
+});
+
+test('policies: the closest to empty first, identifiers hashed', async () => {
+  const { policies } = await here.server.get<{ policies: Policy[] }>('/v1/policies');
+  const page = await visit(here.server, '#/policies');
+  const rows = page.getByRole('row').filter({ has: page.getByRole('rowheader') });
+  await rows.first().waitFor();
+  expect(await rows.count()).toBe(policies.length);
+  const byTokens = [...policies].sort((a, b) => a.availableTokens - b.availableTokens);
+  for (const [i, policy] of byTokens.entries()) {
+    const row = await words(rows.nth(i));
+    expect(row).toContain(`${policy.name} ${policy.upstream} ${policy.scope}`);
+    expect(row).toContain(`${policy.availableTokens} / ${policy.capacity}`);
+  }
+  await page.getByLabel('Scope').fill('b');
+  await page.getByRole('button', { name: 'Look up' }).click();
+  await until('one row', async () => (await rows.count()) === 1);
+  expect(await words(rows.first())).toContain('9 / 10');
+});
+
+test('the fleet: processes, owner, store, rules', async () => {
+  const fleet = await here.server.get<Fleet>('/v1/health');
+  const page = await visit(here.server, '#/fleet');
+  const row = page.getByRole('row').filter({ has: page.getByRole('rowheader', { name: fleet.instances[0]?.id ?? '' }) });
+  await row.waitFor();
+  expect(await words(row)).toContain('as in force owner this one');
+  const facts = await words(page.locator('.stats'));
+  expect(facts).toContain(`embedded answers ${fleet.store.url}`);
+  expect(facts).toContain(`VERSION ${fleet.version}`);
+});
+
+test('alerts that fire', async () => {
+  const { alerts } = await here.server.get<Alerts>('/v1/alerts');
+  const page = await visit(here.server, '#/alerts');
+  const rows = page.getByRole('region', { name: 'Firing' }).getByRole('row');
+  await rows.first().waitFor();
+  expect(await rows.count()).toBe(alerts.length + 1);
+  await rows.getByText('Lane mail has 5 dead letters; the limit is 3.').first().waitFor();
+  await rows.getByText('The breaker of moody is open.').first().waitFor();
+  await until('the title counts them', async () => (await page.title()) === `(${alerts.length}) Alerts · Eclusa`);
+});

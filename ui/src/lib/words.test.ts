@@ -1,0 +1,32 @@
+import { beforeEach, describe, expect, test } from 'vitest';
+import { setFormat } from './format';
+import { en } from './i18n/en';
+import { filterWords, opens } from './words';
+
+const NOW = Date.parse('2026-11-17T17:00:00Z');
+const inSeconds = (seconds: number) => new Date(NOW + seconds * 1000).toISOString();
+
+beforeEach(() => setFormat('en', en.units, en.sizes));
+
+describe('when a gate opens', () => {
+  const say = (seconds: number) =>
+    opens(en, { reason: 'rate_limit', open: false, until: inSeconds(seconds) }, NOW).replace(/\s/g, ' ');
+
+  test('counts seconds while they matter', () => {
+    expect(say(7.2)).toBe('opens in 8 s');
+    expect(say(-1)).toBe('opens in 0 s');
+    expect(say(125)).toBe('opens in 2 min 5 s');
+    expect(say(3494)).toBe('opens in 59 min');
+  });
+
+  test('a slot opens when a call ends: nobody knows when', () =>
+    expect(opens(en, { reason: 'concurrency', open: false, until: inSeconds(7) }, NOW)).toBe('holding'));
+});
+
+test('a filter is shown in words', () =>
+  expect(filterWords(en, { tenant: 'acme', status: 'queued', since: '24h', other: 'x' })).toEqual([
+    'Tenant: acme',
+    'Status: queued',
+    'From: 24 h',
+    'other: x',
+  ]));
