@@ -50,18 +50,23 @@ describe.each([
   test('dialogs, and the menu of a phone', async () => {
     const page = await visit(here.server, '#/lanes', { scheme, width });
     await page.evaluate(AXE);
+    const dialog = page.getByRole('dialog');
+    const close = async () => {
+      await page.keyboard.press('Escape');
+      await dialog.waitFor({ state: 'detached' });
+    };
     await page.getByRole('button', { name: 'Pause: score' }).click();
-    await page.getByRole('dialog').waitFor();
+    await dialog.waitFor();
     expect(await serious(page), 'an action').toEqual([]);
-    await page.keyboard.press('Escape');
+    await close();
     await page.keyboard.press('?');
     await page.getByRole('dialog', { name: 'Keyboard' }).waitFor();
     expect(await serious(page), 'the keys').toEqual([]);
-    await page.keyboard.press('Escape');
+    await close();
     await page.keyboard.press('/');
-    await page.getByRole('dialog').getByRole('combobox').fill('score');
+    await dialog.getByRole('combobox').fill('score');
     expect(await serious(page), 'the search').toEqual([]);
-    await page.keyboard.press('Escape');
+    await close();
     const menu = page.getByRole('button', { name: 'Menu' });
     if (await menu.isVisible()) {
       await menu.click();

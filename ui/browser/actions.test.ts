@@ -194,10 +194,11 @@ describe('dead letters', () => {
     await dialog.getByText(`${id}`).waitFor();
     await dialog.getByRole('button', { name: 'Replay' }).click();
     await said(page, 'Enqueued again.');
-    const { jobId } = await audited('replay', { replayOf: id, edited: false });
-    await server.until<Job>(`/v1/jobs/${jobId}`, ({ status }) => status === 'completed');
+    // Before the message goes away.
     await page.getByRole('link', { name: 'Open the job' }).click();
+    const { jobId } = await audited('replay', { replayOf: id, edited: false });
     await page.getByRole('heading', { level: 1, name: String(jobId) }).waitFor();
+    await server.until<Job>(`/v1/jobs/${jobId}`, ({ status }) => status === 'completed');
   });
 
   test('edit one and replay it', async () => {
@@ -238,6 +239,7 @@ describe('dead letters', () => {
   test('replay a selection, after a preview, and watch it', async () => {
     const ids = await letters('umbrella', 'umbrella', 'stark');
     answers = 200;
+    await server.post('/v1/lanes/mail/pause');
     const page = await open('#/dead-letters?tenant=umbrella');
     await page.getByRole('heading', { level: 1, name: 'Dead letters 2' }).waitFor();
     await page.getByRole('button', { name: 'Replay all that match…' }).click();
@@ -248,6 +250,8 @@ describe('dead letters', () => {
     await said(page, 'The replay has started.');
     await audited('replay', { letters: 2 });
     const progress = page.getByRole('region', { name: 'Replays' }).getByRole('listitem').filter({ hasText: 'umbrella' });
+    await progress.getByText('running').waitFor();
+    await server.post('/v1/lanes/mail/resume');
     await progress.getByText('2 of 2 · 2 succeeded').waitFor();
     await progress.getByText('done').waitFor();
     await page.getByText('No dead letter matches.').waitFor();

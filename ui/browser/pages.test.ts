@@ -103,7 +103,7 @@ test('a lane: how many wait, by level and by tenant, and for what', async () => 
   const stat = (name: string) => page.locator('.stat', { has: page.getByRole('heading', { name, exact: true }) });
   await stat('Waiting').getByText('3 / 20').waitFor();
   expect(await words(stat('Will expire before'))).toContain(String(lane.willExpire));
-  expect(lane.willExpire).toBeGreaterThan(0);
+  expect(lane.willExpire).toBe(2);
   await page.getByRole('region', { name: 'Gates of the lane' }).getByText('0 / 4 slots').waitFor();
 });
 
@@ -132,11 +132,13 @@ test('an upstream: its gates with level and countdown, its keys, its codes', asy
   await page.getByRole('region', { name: 'Used by' }).getByRole('link', { name: 'render' }).waitFor();
 
   await page.goto(`${here.server.url}/#/upstreams/fast`);
-  const fast = await here.server.get<Upstream>('/v1/upstreams/fast');
-  for (const key of fast.keys ?? []) {
-    const used = page.getByRole('region', { name: 'Keys' }).getByText(`${key.gates[0]?.level} / 60 per min`);
-    await used.first().waitFor();
-  }
+  const windows = page.getByRole('region', { name: 'Keys' }).getByText('/ 60 per min');
+  // Calls leave the window after a minute: both may change meanwhile.
+  await until('the keys as the API says', async () => {
+    const { keys = [] } = await here.server.get<Upstream>('/v1/upstreams/fast');
+    const wanted = keys.map(({ gates }) => `${gates[0]?.level} / 60 per min`);
+    return wanted.length === 2 && String(await windows.allInnerTexts()) === String(wanted);
+  });
 });
 
 describe('jobs', () => {
@@ -177,12 +179,17 @@ describe('jobs', () => {
     expect(shown).toContain(`Before it about ${why.position} jobs`);
     expect(shown).toContain('Will it make it? No: it expires');
     expect(shown).toContain('0 / 5 tokens');
+    // Read at once: the estimate moves by milliseconds.
     const starts = card.locator('dl time').first();
-    const at = (await starts.getAttribute('datetime')) ?? '';
+    const { at, text, title } = await starts.evaluate((time: HTMLTimeElement) => ({
+      at: time.dateTime,
+      text: time.innerText,
+      title: time.title,
+    }));
     expect(Math.abs(Date.parse(at) - Date.parse(why.eta ?? ''))).toBeLessThan(5000);
     const local = new Date(at).toLocaleTimeString('en-GB', { timeZone: 'America/Sao_Paulo' });
-    expect((await starts.innerText()).endsWith(local), 'in the time zone of the reader').toBe(true);
-    expect(await starts.getAttribute('title'), 'the same in UTC').toContain(at.slice(11, 19));
+    expect(text.endsWith(local), 'in the time zone of the reader').toBe(true);
+    expect(title, 'the same in UTC').toContain(at.slice(11, 19));
   });
 
   test('one that has ended: its timeline, what was sent and what came back', async () => {
@@ -238,7 +245,7 @@ test('dead letters: grouped by code and by tenant, filtered by either', async ()
   await tenants.getByRole('link', { name: 'globex' }).click();
   await page.getByRole('heading', { level: 1, name: 'Dead letters 1' }).waitFor();
   expect(page.url()).toContain('code=422');
-  expect(await page.getByRole('rowheader').count()).toBe(1);
+  await until('one row', async () => (await page.getByRole('rowheader').count()) === 1);
 });
 
 test('a dead letter: why it failed and what was to be sent', async () => {

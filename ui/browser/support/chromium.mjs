@@ -4,6 +4,7 @@ import { chromium } from 'playwright-core';
 export const launch = () =>
   chromium.launch({
     executablePath: '/usr/bin/chromium',
+    timeout: 60_000,
     args: [
       '--headless',
       '--no-sandbox',

@@ -1,8 +1,9 @@
 /**
- * A server with something on every page. It is quiet: its gates stay closed for an hour, so that what the API answers and what the
- * pages show can be compared.
+ * A server with something on every page. It is quiet: its gates stay closed for an hour, and everything else has happened, so that
+ * what the API answers and what the pages show can be compared.
  */
 
+import type { Lane } from '../../src/lib/types';
 import { Server } from './server';
 import { byPath, silent, upstream, type Upstream } from './upstream';
 
@@ -20,13 +21,14 @@ export interface Town {
 const config = (works: string, hangs: string) => `
 [alerts]
 dead_letters = 3
+oldest_wait = false
 for = "0s"
 
-# Held by an empty bucket.
+# Held by an empty bucket: of those that wait, the first starts after an hour, the others expire before.
 [lanes.score]
 chain = ["bureau"]
 capacity = 20
-ttl = "2h"
+ttl = "90m"
 concurrency = 4
 fairness = { batch = 3, weights = { acme = 2 } }
 [upstreams.bureau]
@@ -117,12 +119,15 @@ export async function town(): Promise<Town> {
     ...['acme', 'acme', 'acme', 'globex'].map((tenant) => job(tenant, { request: { path: '/422/letters', body } })),
     job('globex', { request: { path: '/500', body } }),
   ]);
-  for (const client of ['a', 'a', 'a', 'a', 'a', 'a', 'b'])
+  // `b` first: what it spent leaves the last minute before what `a` spent, so `a` is the closer to empty at any time.
+  for (const client of ['b', 'a', 'a', 'a', 'a', 'a', 'a'])
     await fetch(`${server.url}/proxy/proxy/`, { headers: { 'x-client': client } });
 
-  await server.until<{ status: string }>(`/v1/jobs/${score[0]}`, (one) => one.status === 'completed');
-  await server.until<{ gates: { open: boolean }[] }>('/v1/upstreams/moody', (one) => one.gates.some((gate) => !gate.open));
-  await server.until<{ deadLetters: number }>('/v1/lanes/mail', (lane) => lane.deadLetters === letters.length);
+  const lane = (name: string, wanted: (lane: Lane) => boolean) => server.until(`/v1/lanes/${name}`, wanted);
+  await lane('score', ({ totals }) => totals.completed === 5);
+  await lane('render', ({ totals }) => totals.completed === 2);
+  await lane('slow', ({ processing }) => processing === 1);
+  await lane('mail', ({ deadLetters }) => deadLetters === letters.length);
   await server.until<{ alerts: { name: string }[] }>('/v1/alerts', ({ alerts }) =>
     ['dead_letters', 'breaker_open', 'policy_low'].every((name) => alerts.some((alert) => alert.name === name)),
   );
