@@ -3,7 +3,7 @@
 //! Verbs run one after the other. Their changes are saved as one group when the writer takes it. Answers, reads
 //! included, leave when their group is durable, so a crash cannot take back anything that was answered.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -26,6 +26,8 @@ use super::writer::Desk;
 const STAGED: u32 = 16 << 20;
 /// The same for a journal on Redis, which blocks while it stores a chunk.
 const STAGED_SHARED: u32 = 1 << 20;
+/// The most bytes of payloads and questions in a chunk on Redis, unless a single question is longer.
+const MAX_CHUNK: usize = 1 << 20;
 
 /// Callers that follow each other faster than this are likely to be ready at the same time and share a group.
 const CROWD: Duration = Duration::from_micros(60);
@@ -80,6 +82,12 @@ struct StageState {
     records: Vec<u8>,
     /// The group that is not handed to the writer yet, if anything waits for it.
     group: Option<Durable>,
+    /// Groups that are complete and wait for the writer, because another question would have made them too long.
+    complete: VecDeque<Group>,
+    /// About how many bytes the group that is not complete adds to the journal.
+    open_bytes: usize,
+    /// Whether the open group must not be completed before the writer takes it.
+    kept_open: bool,
     /// Whether the writer is writing a group.
     writing: bool,
     /// When the last caller came that waits for a group.
@@ -95,6 +103,7 @@ struct StageState {
 pub(super) type AnswersByProcess = BTreeMap<ProcessId, Vec<(u64, Arc<[u8]>)>>;
 
 /// A group as the writer takes it.
+#[derive(Default)]
 pub(super) struct Group {
     /// The changes as records; empty if there are none.
     pub(super) records: Vec<u8>,
@@ -118,6 +127,9 @@ impl Stage {
             engine,
             records: Vec::new(),
             group: None,
+            complete: VecDeque::new(),
+            open_bytes: 0,
+            kept_open: false,
             writing: false,
             last_came: None,
             answers: AnswersByProcess::new(),
@@ -193,7 +205,19 @@ impl Stage {
         &self,
         verb: impl FnOnce(&mut Engine, Time) -> T,
     ) -> Result<(T, Option<Ticket>), StoreError> {
+        self.run_with(0, verb)
+    }
+
+    /// Runs a verb that adds about `bytes` to the journal.
+    pub(super) fn run_with<T>(
+        &self,
+        bytes: usize,
+        verb: impl FnOnce(&mut Engine, Time) -> T,
+    ) -> Result<(T, Option<Ticket>), StoreError> {
         let mut state = self.lock();
+        if self.owner.is_some() {
+            state.make_room(bytes)?;
+        }
         let answer = self.run_locked(&mut state, verb)?;
         let Some(doorbell) = &self.doorbell else {
             state.engine.forget_changes();
@@ -274,13 +298,15 @@ impl Stage {
         Ok(answer)
     }
 
-    /// Runs verbs for another process; their answers leave with the group.
+    /// Runs verbs for another process, which add about `bytes` to the journal; their answers leave with the group.
     pub(super) fn run_for(
         &self,
         process: ProcessId,
+        bytes: usize,
         verbs: impl FnOnce(&mut Engine, Time) -> Vec<(u64, Reply)>,
     ) -> Result<(), StoreError> {
         let mut state = self.lock();
+        state.make_room(bytes)?;
         let replies = self.run_locked(&mut state, verbs)?;
         replies.iter().for_each(|(_, reply)| self.wakes.notify_ended(ends(reply)));
         let encoded = replies.into_iter().map(|(sequence, reply)| (sequence, encode(&reply)));
@@ -308,15 +334,24 @@ impl Stage {
         if let Some(stopped) = &state.stopped {
             return Err(stopped.clone());
         }
-        state.save()?;
-        if state.records.is_empty() && state.group.is_none() && state.answers.is_empty() {
-            return Ok(None);
+        if state.complete.is_empty() {
+            state.save()?;
+            state.kept_open = false;
+            if state.records.is_empty() && state.group.is_none() && state.answers.is_empty() {
+                return Ok(None);
+            }
+            state.complete()?;
         }
         state.writing = true;
-        let records = std::mem::take(&mut state.records);
-        let durable = state.group.take().unwrap_or_default();
-        let (answers, gates) = (std::mem::take(&mut state.answers), std::mem::take(&mut state.gates));
-        Ok(Some(Group { records, durable, answers, gates }))
+        Ok(state.complete.pop_front())
+    }
+
+    /// Ensures that everything that is marked as changed from now on is in the next group that the writer takes. Returns
+    /// `false` if that is not possible, because the next group is complete.
+    pub(super) fn keep_group_open(&self) -> bool {
+        let mut state = self.lock();
+        state.kept_open = state.complete.is_empty();
+        state.kept_open
     }
 
     /// Notes that the writer is idle.
@@ -353,8 +388,9 @@ impl Stage {
     pub(super) fn stop(&self, error: StoreError) {
         let mut state = self.lock();
         let error = state.stop(error);
-        if let Some(group) = state.group.take() {
-            resolve(&group, Err(error));
+        let complete = std::mem::take(&mut state.complete);
+        for group in complete.into_iter().map(|group| group.durable).chain(state.group.take()) {
+            resolve(&group, Err(error.clone()));
         }
         self.wakes.stop();
     }
@@ -371,6 +407,25 @@ impl StageState {
         }
         let saved = self.engine.save_changes(&mut self.records);
         saved.map_err(|error| self.stop(StoreError::Stopped { cause: error.to_string().into() }))
+    }
+
+    /// Completes the open group if `bytes` more would make its chunk too long.
+    fn make_room(&mut self, bytes: usize) -> Result<(), StoreError> {
+        if self.open_bytes > 0 && self.open_bytes + bytes > MAX_CHUNK && !self.kept_open {
+            self.complete()?;
+        }
+        self.open_bytes += bytes;
+        Ok(())
+    }
+
+    fn complete(&mut self) -> Result<(), StoreError> {
+        self.save()?;
+        let records = std::mem::take(&mut self.records);
+        let durable = self.group.take().unwrap_or_default();
+        let (answers, gates) = (std::mem::take(&mut self.answers), std::mem::take(&mut self.gates));
+        self.open_bytes = 0;
+        self.complete.push_back(Group { records, durable, answers, gates });
+        Ok(())
     }
 
     /// Notes that a caller came; returns whether it followed another closely.
@@ -395,3 +450,6 @@ pub(super) fn encode(reply: &Reply) -> Arc<[u8]> {
     reply.encode(&mut bytes);
     bytes.into()
 }
+
+#[cfg(test)]
+mod tests;

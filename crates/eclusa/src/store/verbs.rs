@@ -82,6 +82,30 @@ pub(super) fn is_repeatable(question: &Question) -> bool {
     !matches!(question, Question::Record { .. } | Question::CatchUp(_))
 }
 
+/// Whether a question changes nothing, so that its answer matters only to its caller.
+pub(super) fn is_read(question: &Question) -> bool {
+    matches!(
+        question,
+        Question::Alerts
+            | Question::Buckets(_)
+            | Question::Codes(_)
+            | Question::CountLetters(_)
+            | Question::DeadLetter(_)
+            | Question::DeadLetters(_)
+            | Question::Fleet
+            | Question::History(_)
+            | Question::Job(_)
+            | Question::Jobs(_)
+            | Question::Lanes
+            | Question::Observe(_)
+            | Question::Schedules
+            | Question::Tenants { .. }
+            | Question::Upstreams
+            | Question::Wait(_)
+            | Question::Why(_)
+    )
+}
+
 /// Whether a question may be held until something happens.
 pub(super) fn may_wait(question: &Question) -> bool {
     match question {

@@ -82,7 +82,9 @@ impl Stage {
     }
 
     fn answer_at_once(&self, question: Question) -> Result<Staged<Reply>, StoreError> {
-        let (reply, durable) = self.run(|engine, now| self.withheld.apply(engine, question, now))?;
+        let bytes = payload_bytes(&question);
+        let (reply, durable) =
+            self.run_with(bytes, |engine, now| self.withheld.apply(engine, question, now))?;
         self.wakes.notify_ended(ends(&reply));
         Ok((reply, durable))
     }

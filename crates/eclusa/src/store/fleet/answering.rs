@@ -11,6 +11,7 @@ use serde_bytes::Bytes;
 use tokio::time::Instant;
 
 use super::messages::{Answers, Questions};
+use super::outbox::Outbox;
 use crate::store::stage::{self, Stage};
 use crate::store::verbs::{apply, may_wait, undo_question};
 
@@ -44,6 +45,9 @@ struct Asker {
     done_below: u64,
     /// Answers by sequence.
     answers: BTreeMap<u64, Remembered>,
+    outbox: Outbox,
+    /// Whether it gets a message even without answers: it has asked, so it learns its window and whether to register.
+    has_asked: bool,
     /// Whether the last message came from a process whose rules are not known.
     unregistered: bool,
     heard: Option<Instant>,
@@ -54,6 +58,8 @@ struct Asker {
 struct Remembered {
     /// `None` while the question is held or its answer has not been sent.
     reply: Option<Arc<[u8]>>,
+    /// [`Outbox::sent`] after it.
+    sent: u64,
     /// How often the answer was sent.
     copies: u32,
 }
@@ -93,6 +99,7 @@ impl Answering {
         asker.heard = Some(Instant::now());
         asker.done_below = asker.done_below.max(questions.done_below);
         asker.answers = asker.answers.split_off(&asker.done_below);
+        asker.outbox.received(questions.received);
         let fresh: Vec<_> = questions
             .items
             .iter()
@@ -102,7 +109,7 @@ impl Answering {
         if !questions.alone {
             stage.withheld.caught_up(process);
         }
-        stage.run_for(process, |engine, now| {
+        stage.run_for(process, message.len(), |engine, now| {
             asker.unregistered = !register(engine, &questions, now);
             if asker.unregistered {
                 return Vec::new();
@@ -137,31 +144,32 @@ impl Answering {
             }
             return Ok(());
         }
-        stage.run_for(process, |_, _| vec![(sequence, reply)])
+        stage.run_for(process, 0, |_, _| vec![(sequence, reply)])
     }
 
-    /// The messages for answers that are about to be sent; the answers are kept until the asker is done with them.
+    /// The messages to be sent now, one per process at most: these answers and earlier ones, as far as there is room.
+    /// Answers are kept until the asker is done with them.
     pub(super) fn address(&self, answers: stage::AnswersByProcess) -> Vec<Outgoing> {
         let mut state = self.lock();
         let share = state.share();
         let lent_to = state.lent_to;
         let mut outgoing = Vec::new();
         for (process, replies) in answers {
-            let asker = state.askers.entry(process).or_default();
-            for (sequence, reply) in &replies {
-                if let Some(remembered) = asker.answers.get_mut(sequence) {
-                    remembered.reply = Some(reply.clone());
-                    remembered.copies += 1;
-                }
+            state.askers.entry(process).or_default().queue(replies);
+        }
+        for (process, asker) in &mut state.askers {
+            if !asker.has_message() {
+                continue;
             }
-            let message = Answers {
-                window: if lent_to == Some(process) { share + DIVIDED } else { share },
-                register: asker.unregistered,
-                items: replies.iter().map(|(sequence, reply)| (*sequence, Bytes::new(reply))).collect(),
-            };
-            outgoing.push(Outgoing { to: process, message: message.encode() });
+            let window = if lent_to == Some(*process) { share + DIVIDED } else { share };
+            outgoing.push(Outgoing { to: *process, message: asker.message(window) });
         }
         outgoing
+    }
+
+    /// Whether there are messages to be sent besides new answers.
+    pub(super) fn has_messages(&self) -> bool {
+        self.lock().askers.values().any(Asker::has_message)
     }
 
     /// Releases what these answers granted, because nobody received them, unless another copy of the answer is on its
@@ -172,6 +180,7 @@ impl Answering {
             let Ok(answers) = Answers::decode(message) else { continue };
             let mut state = self.lock();
             let Some(asker) = state.askers.get_mut(to) else { continue };
+            asker.outbox.unheard();
             for (sequence, reply) in &answers.items {
                 if asker.answers.get(sequence).is_none_or(|remembered| remembered.copies > 1) {
                     continue;
@@ -223,6 +232,35 @@ impl AskersState {
 }
 
 impl Asker {
+    /// Queues answers. One for which there is no room is forgotten: its question is asked and decided again.
+    fn queue(&mut self, replies: Vec<(u64, Arc<[u8]>)>) {
+        self.has_asked = true;
+        for (sequence, reply) in replies {
+            if !self.outbox.queue(sequence, reply) {
+                self.answers.remove(&sequence);
+            }
+        }
+    }
+
+    fn has_message(&self) -> bool {
+        self.has_asked || self.outbox.is_ready()
+    }
+
+    /// The next message to it.
+    fn message(&mut self, window: u64) -> Arc<[u8]> {
+        self.has_asked = false;
+        let replies = self.outbox.next();
+        for (sequence, reply) in &replies {
+            if let Some(remembered) = self.answers.get_mut(sequence) {
+                remembered.reply = Some(reply.clone());
+                remembered.sent = self.outbox.sent();
+                remembered.copies += 1;
+            }
+        }
+        let items = replies.iter().map(|(sequence, reply)| (*sequence, Bytes::new(reply))).collect();
+        Answers { window, sent: self.outbox.sent(), register: self.unregistered, items }.encode()
+    }
+
     /// The question, if it is new. One that was answered is answered again; one that cannot be read is refused.
     fn fresh(
         &self,
@@ -235,7 +273,7 @@ impl Asker {
             return None;
         }
         match self.answers.get(&sequence) {
-            Some(Remembered { reply: Some(reply), .. }) => {
+            Some(Remembered { reply: Some(reply), sent, .. }) if !self.outbox.is_under_way(*sent) => {
                 stage.answer_again(process, sequence, reply.clone());
                 None
             }

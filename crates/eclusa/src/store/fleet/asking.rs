@@ -13,7 +13,8 @@ use tokio::time::Instant;
 
 use super::membership::Membership;
 use super::messages::{Answers, Questions, Registration};
-use crate::store::verbs::{is_repeatable, may_wait, undo_question};
+use super::outbox::{CONFIRMED_EVERY, Received};
+use crate::store::verbs::{is_read, is_repeatable, may_wait, undo_question};
 
 /// The most bytes of questions in a message, unless a single one is longer.
 const MAX_MESSAGE: usize = 1 << 20;
@@ -43,6 +44,9 @@ struct AskingState {
     /// The term whose owner is asked.
     term: Option<TermId>,
     window: u64,
+    /// The answers that were received from that owner, and up to which byte it knows that.
+    received: Received,
+    confirmed: u64,
     /// Whether answers can be received; nothing is sent before.
     listening: bool,
     /// Whether that owner knows the rules of this process.
@@ -55,6 +59,8 @@ struct AskingState {
 
 struct Pending {
     question: Arc<[u8]>,
+    /// Whether it changes nothing.
+    read: bool,
     repeatable: bool,
     held: bool,
     /// The term to whose owner it was last sent, and when.
@@ -107,7 +113,8 @@ impl AskingState {
         let Some(term) = self.term.filter(|_| self.listening && !self.left) else { return Err(None) };
         let Chosen { sequences, wants } = self.choose(term, now);
         let asks_for_room = wants > 0 && self.asked_for_room.is_none_or(|at| at + ASK_FOR_ROOM <= now);
-        if sequences.is_empty() && !asks_for_room && self.registered {
+        let confirms = self.received.bytes >= self.confirmed + CONFIRMED_EVERY;
+        if sequences.is_empty() && !asks_for_room && !confirms && self.registered {
             let again = self.pending.values().map(|pending| pending.due(term, now)).min();
             return Err(again.map(|at| at.max(now + ASK_FOR_ROOM)));
         }
@@ -123,12 +130,14 @@ impl AskingState {
             stamp: rules.stamp,
             done_below: self.pending.keys().next().copied().unwrap_or(self.next),
             wants,
+            received: self.received,
             alone: own.is_in_fallback(),
             registration,
             items: items.map(|(sequence, pending)| (*sequence, Bytes::new(&pending.question))).collect(),
         };
         let bytes = message.encode();
         self.registered = true;
+        self.confirmed = self.received.bytes;
         for sequence in &sequences {
             if let Some(pending) = self.pending.get_mut(sequence) {
                 pending.sent = Some((term, now));
@@ -153,6 +162,8 @@ impl Asking {
             pending: BTreeMap::new(),
             term: None,
             window: FIRST_WINDOW,
+            received: Received::default(),
+            confirmed: 0,
             listening: false,
             registered: false,
             left: false,
@@ -192,6 +203,8 @@ impl Asking {
         }
         state.term = term;
         state.window = FIRST_WINDOW;
+        state.received.bytes = 0;
+        state.confirmed = 0;
         state.registered = false;
         // A question that counts each time it arrives is not repeated if it may have arrived.
         let in_doubt = |pending: &Pending| !pending.repeatable && pending.sent.is_some();
@@ -214,6 +227,7 @@ impl Asking {
     pub(super) fn listen(&self, listening: bool) {
         let mut state = self.lock();
         state.listening = listening;
+        state.received.connection += u64::from(listening);
         state
             .pending
             .values_mut()
@@ -252,6 +266,7 @@ impl Asking {
             }
         }
         state.registered = false;
+        state.confirmed = 0;
     }
 
     /// Delivers answers. What was granted to a caller that is gone is released.
@@ -259,6 +274,7 @@ impl Asking {
         let mut orphans = Vec::new();
         let mut state = self.lock();
         state.window = answers.window;
+        state.received.bytes = state.received.bytes.max(answers.sent);
         if answers.register {
             state.registered = false;
             state
@@ -297,10 +313,10 @@ impl Asking {
 
 impl Pending {
     fn new(question: &Question, answer: Option<oneshot::Sender<Answered>>) -> Self {
-        let (held, repeatable) = (may_wait(question), is_repeatable(question));
+        let (held, repeatable, read) = (may_wait(question), is_repeatable(question), is_read(question));
         let mut bytes = Vec::new();
         question.encode(&mut bytes);
-        Self { question: bytes.into(), repeatable, held, sent: None, was_sent: false, answer }
+        Self { question: bytes.into(), read, repeatable, held, sent: None, was_sent: false, answer }
     }
 
     /// When to send it to the owner of `term`.
@@ -348,7 +364,8 @@ impl Drop for Asked {
     fn drop(&mut self) {
         let mut state = self.asking.lock();
         if let Some(pending) = state.pending.get_mut(&self.sequence) {
-            if pending.sent.is_none() {
+            // Nobody needs the answer to a read, so it is not asked for again.
+            if pending.sent.is_none() || pending.read {
                 state.pending.remove(&self.sequence);
             } else {
                 pending.answer = None;

@@ -7,6 +7,8 @@ use eclusa_core::layout::LayoutError;
 use serde::{Deserialize, Serialize};
 use serde_bytes::Bytes;
 
+use super::outbox::Received;
+
 /// The version this release writes, and the newest it reads.
 const VERSION: u8 = 1;
 
@@ -21,6 +23,8 @@ pub(super) struct Questions<'a> {
     pub(super) done_below: u64,
     /// The window it needs for its next question, in bytes; 0 if its window is large enough.
     pub(super) wants: u64,
+    /// The answers that it has received.
+    pub(super) received: Received,
     /// Whether it decides about gates locally: what it did without the owner is not reported yet.
     pub(super) alone: bool,
     /// Its rules, if the owner may not have them.
@@ -46,6 +50,8 @@ pub(super) struct Registration<'a> {
 pub(super) struct Answers<'a> {
     /// The bytes that the process may have on the way to the owner.
     pub(super) window: u64,
+    /// The bytes of all replies that were sent to it, with those of this message.
+    pub(super) sent: u64,
     /// Whether the owner lacks its rules: the process must register and ask again.
     pub(super) register: bool,
     /// The replies, each with its sequence.
@@ -98,6 +104,7 @@ mod tests {
             stamp: 1_768_000_000_000,
             done_below: 41,
             wants: 300,
+            received: Received { connection: 3, bytes: 70_000 },
             alone: true,
             registration: Some(Registration { about: "all 7f", spec: Bytes::new(b"rules") }),
             items: vec![(41, Bytes::new(b"first")), (42, Bytes::new(b"second"))],
@@ -105,7 +112,7 @@ mod tests {
     }
 
     fn answers() -> Answers<'static> {
-        Answers { window: 65_536, register: true, items: vec![(41, Bytes::new(b"told"))] }
+        Answers { window: 65_536, sent: 80_000, register: true, items: vec![(41, Bytes::new(b"told"))] }
     }
 
     fn hex(bytes: &[u8]) -> String {

@@ -3,7 +3,8 @@
 //! - `owner` is the thread that owns the basin, or may own it: it follows the protocol of `eclusa-fleet`. `tenure`,
 //!   `outage` and `leaving` are what it does when the owner changes, after an outage, and when the process stops.
 //! - `subscriber` is the thread that receives questions and answers and sends questions.
-//! - `asking` keeps questions until they are answered; `answering` makes each take effect once.
+//! - `asking` keeps questions until they are answered; `answering` makes each take effect once, `outbox` bounds what is
+//!   on the way back.
 
 mod answering;
 mod ask;
@@ -15,6 +16,7 @@ mod look;
 mod membership;
 mod messages;
 mod outage;
+mod outbox;
 mod owner;
 mod public;
 mod shared;

@@ -162,6 +162,7 @@ impl Clock for FleetClock {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
+    use std::sync::atomic::{AtomicU64, Ordering};
     use std::time::Duration;
 
     use eclusa_core::gate::GateSpecs;
@@ -172,6 +173,7 @@ mod tests {
 
     use super::super::membership::{MemberRules, Membership};
     use super::super::messages::{self, Answers, Questions};
+    use super::super::outbox::Received;
     use super::super::shared::SharedParts;
     use super::*;
     use crate::store::journal::redis::{Keys, Promise, RedisJournal, Server};
@@ -227,7 +229,16 @@ mod tests {
         there.iter().map(|one| one.process.0).filter(|process| *process != ASKER.0).collect()
     }
 
+    /// The reply to a question that is asked on a new connection.
     fn reply_to(owner: &OwnerThread, stage: &Stage, question: &[u8]) -> Reply {
+        static CONNECTIONS: AtomicU64 = AtomicU64::new(1);
+        let connection = CONNECTIONS.fetch_add(1, Ordering::Relaxed);
+        let message = answer_on(connection, owner, stage, question);
+        let answers = Answers::decode(&message).unwrap();
+        Reply::decode(answers.items[0].1).unwrap()
+    }
+
+    fn answer_on(connection: u64, owner: &OwnerThread, stage: &Stage, question: &[u8]) -> Arc<[u8]> {
         let spec = eclusa_core::layout::encode_spec(&Spec::default());
         let registration = messages::Registration { about: "all", spec: Bytes::new(&spec) };
         let message = Questions {
@@ -235,6 +246,7 @@ mod tests {
             stamp: 1,
             done_below: 5,
             wants: 0,
+            received: Received { connection, bytes: 0 },
             alone: false,
             registration: Some(registration),
             items: vec![(5, Bytes::new(question))],
@@ -242,8 +254,20 @@ mod tests {
         owner.shared.answering.hear(stage, &message.encode()).unwrap();
         let group = stage.take_group().unwrap().unwrap();
         let outgoing = owner.shared.answering.address(group.answers);
-        let answers = Answers::decode(&outgoing[0].message).unwrap();
-        Reply::decode(answers.items[0].1).unwrap()
+        outgoing[0].message.clone()
+    }
+
+    #[test]
+    fn an_answer_on_its_way_is_not_sent_again_and_one_lost_with_its_connection_is() {
+        let mut owner = owner();
+        let stage = begin(&mut owner, 11);
+        let mut question = Vec::new();
+        Question::Fleet.encode(&mut question);
+        let answers = |connection| {
+            let message = answer_on(connection, &owner, &stage, &question);
+            Answers::decode(&message).unwrap().items.len()
+        };
+        assert_eq!((answers(1), answers(1), answers(2)), (1, 0, 1));
     }
 
     #[test]

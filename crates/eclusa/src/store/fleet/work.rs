@@ -20,6 +20,9 @@ use crate::store::stage::{Durable, Group, Stage, resolve};
 /// The approximate size of a snapshot's chunks, in bytes.
 const SNAPSHOT_CHUNK: usize = 1 << 20;
 
+/// Cleaning stops for now after this many bytes of old chunks, so that the next chunk does not become too long.
+const CLEANED_AT_ONCE: usize = 512 << 10;
+
 /// How much larger than the live data the journal may be.
 const BOUND: Bound = Bound { per_mille: 1_500, extra_bytes: 16 << 20, looked_per_byte: 4 };
 
@@ -59,11 +62,20 @@ impl Work {
     ) -> Option<Batch> {
         let stage = self.stage.clone()?;
         let own = Position { epoch: self.epoch, number };
-        self.age((now, own), &stage, journal, shared);
-        let aged = journal.after(self.aged).unwrap_or(own);
-        let keep_from = self.clean(&stage, journal).max(Some(aged));
+        let keep_from = if stage.keep_group_open() {
+            self.age((now, own), &stage, journal, shared);
+            let aged = journal.after(self.aged).unwrap_or(own);
+            self.clean(&stage, journal).max(Some(aged))
+        } else {
+            // What cleaning marks as changed would not be in the next chunk.
+            journal.first()
+        };
         shared.journal_bytes.store(journal.bytes(), Ordering::Relaxed);
-        let Group { records, durable, answers, gates } = stage.take_group().ok()??;
+        let group = stage.take_group().ok()?;
+        if group.is_none() && !shared.answering.has_messages() {
+            return None;
+        }
+        let Group { records, durable, answers, gates } = group.unwrap_or_default();
         self.handed += 1;
         self.groups.push_back((self.handed, durable, gates));
         self.public.extend(public_writes(&stage, &shared.keys));
@@ -86,12 +98,15 @@ impl Work {
             return first;
         }
         let page = journal.oldest().ok()?;
-        let mut last = None;
+        let (mut looked, mut last) = (0, None);
         for (position, bytes) in page {
             let Ok(mentions) = read_mentions(position, &bytes) else { break };
             stage.refresh(&mentions);
             self.cleaning.spend(bytes.len(), &BOUND);
-            last = Some(position);
+            (looked, last) = (looked + bytes.len(), Some(position));
+            if looked >= CLEANED_AT_ONCE {
+                break;
+            }
         }
         last.and_then(|last| journal.after(last)).or(first)
     }
@@ -138,9 +153,9 @@ impl Work {
         if first {
             journal.forget();
             // What was staged is part of the snapshot, so its callers wait for the end of the snapshot.
-            if let Ok(Some(group)) = stage.take_group() {
+            while let Ok(Some(group)) = stage.take_group() {
                 self.groups.push_back((self.handed + 1, group.durable, group.gates));
-                answers = shared.answering.address(group.answers);
+                answers.extend(shared.answering.address(group.answers));
             }
             self.snapshot = pages(stage.look(|engine| engine.snapshot().unwrap_or_default()));
             self.snapshot_from = Some(Position { epoch: self.epoch, number });

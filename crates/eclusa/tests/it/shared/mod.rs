@@ -5,6 +5,7 @@ mod fallback;
 mod faults;
 mod fifo;
 pub(crate) mod fleet;
+mod large;
 mod loss;
 mod outage;
 mod own_gates;

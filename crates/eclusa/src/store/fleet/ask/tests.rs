@@ -89,7 +89,7 @@ async fn a_question_that_the_owner_cannot_read_is_not_asked_again() {
     let mut reply = Vec::new();
     Reply::Unread("version 3".into()).encode(&mut reply);
     let items = vec![(sequence, serde_bytes::Bytes::new(&reply))];
-    fleet.shared.asking.answered(&Answers { window: 1_000_000, register: false, items });
+    fleet.shared.asking.answered(&Answers { window: 1_000_000, sent: 0, register: false, items });
     let error = asked.await.unwrap_err();
     assert!(!error.is_transient(), "{error}");
     assert!(error.to_string().contains("the owner cannot read the question: version 3"), "{error}");

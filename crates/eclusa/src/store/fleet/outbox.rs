@@ -1,0 +1,171 @@
+//! Answers on their way to one process. They are bounded: Redis cuts off a subscriber for which it must buffer more
+//! than 32 MB, and everything that was on the way is lost.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// The most bytes of answers in a message, unless a single one is longer.
+pub(super) const MAX_MESSAGE: usize = 1 << 20;
+
+/// The most bytes that a process may not have received yet, unless a single answer is longer.
+const WINDOW: u64 = 4 << 20;
+
+/// A process confirms what it received when it is this many bytes, or with its next question. Below it, an answer of
+/// any length may be sent.
+pub(super) const CONFIRMED_EVERY: u64 = 512 << 10;
+
+/// The most bytes that may wait for room. Longer answers beyond it are dropped; their questions are asked again.
+const MAX_QUEUED: usize = 32 << 20;
+/// Answers up to this many bytes are never dropped.
+const SHORT: usize = 4 << 10;
+
+/// What a process has received from the owner.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub(super) struct Received {
+    /// The number of its connection: answers sent to an earlier one have arrived or are lost.
+    pub(super) connection: u64,
+    /// [`Answers::sent`](super::messages::Answers) of the last message on it.
+    pub(super) bytes: u64,
+}
+
+/// An answer: the sequence of its question, and its bytes.
+pub(super) type QueuedAnswer = (u64, Arc<[u8]>);
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Outbox {
+    queued: VecDeque<QueuedAnswer>,
+    queued_bytes: usize,
+    /// Bytes of all answers that were sent.
+    sent: u64,
+    received: Received,
+}
+
+impl Outbox {
+    /// Queues an answer; returns whether there was room.
+    pub(super) fn queue(&mut self, sequence: u64, reply: Arc<[u8]>) -> bool {
+        if reply.len() > SHORT && self.queued_bytes > 0 && self.queued_bytes + reply.len() > MAX_QUEUED {
+            return false;
+        }
+        self.queued_bytes += reply.len();
+        self.queued.push_back((sequence, reply));
+        true
+    }
+
+    /// Notes what the process has received.
+    pub(super) fn received(&mut self, received: Received) {
+        if received.connection == self.received.connection {
+            self.received.bytes = self.received.bytes.max(received.bytes.min(self.sent));
+        } else {
+            self.received = Received { connection: received.connection, bytes: self.sent };
+        }
+    }
+
+    /// Notes that nothing is on the way: nobody listens.
+    pub(super) fn unheard(&mut self) {
+        self.received.bytes = self.sent;
+    }
+
+    /// Whether an answer may be sent now.
+    pub(super) fn is_ready(&self) -> bool {
+        self.queued.front().is_some_and(|(_, reply)| self.has_room_for(reply.len()))
+    }
+
+    fn has_room_for(&self, bytes: usize) -> bool {
+        let under_way = self.sent - self.received.bytes;
+        under_way < CONFIRMED_EVERY || under_way + bytes as u64 <= WINDOW
+    }
+
+    /// The answers of the next message, as far as there is room.
+    pub(super) fn next(&mut self) -> Vec<QueuedAnswer> {
+        let (mut chosen, mut bytes) = (Vec::new(), 0);
+        while let Some((_, reply)) = self.queued.front()
+            && (bytes == 0 || bytes + reply.len() <= MAX_MESSAGE)
+            && self.has_room_for(reply.len())
+        {
+            bytes += reply.len();
+            self.sent += reply.len() as u64;
+            self.queued_bytes -= reply.len();
+            chosen.extend(self.queued.pop_front());
+        }
+        chosen
+    }
+
+    /// The bytes of all answers that were sent.
+    pub(super) fn sent(&self) -> u64 {
+        self.sent
+    }
+
+    /// Whether an answer that ended at `sent` may still be on the way.
+    pub(super) fn is_under_way(&self, sent: u64) -> bool {
+        sent > self.received.bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: usize = 1 << 20;
+
+    fn outbox(answers: &[usize]) -> Outbox {
+        let mut outbox = Outbox::default();
+        for (sequence, bytes) in (1..).zip(answers) {
+            assert!(outbox.queue(sequence, vec![0; *bytes].into()));
+        }
+        outbox
+    }
+
+    fn next(outbox: &mut Outbox) -> Vec<u64> {
+        outbox.next().iter().map(|(sequence, _)| *sequence).collect()
+    }
+
+    #[test]
+    fn a_message_has_a_megabyte_or_one_answer() {
+        let mut outbox = outbox(&[MIB / 2, MIB / 2, 1, 3 * MIB, 1]);
+        assert_eq!((next(&mut outbox), next(&mut outbox)), (vec![1, 2], vec![3]));
+        assert_eq!(next(&mut outbox), [0_u64; 0], "no room for 3 MiB");
+        outbox.received(Received { connection: 0, bytes: MIB as u64 });
+        assert_eq!(next(&mut outbox), [4]);
+    }
+
+    #[test]
+    fn at_most_a_window_is_on_the_way_until_it_is_received() {
+        let mut outbox = outbox(&[MIB; 10]);
+        let sent = std::iter::from_fn(|| Some(next(&mut outbox)).filter(|sent| !sent.is_empty()));
+        assert_eq!(sent.flatten().collect::<Vec<_>>(), [1, 2, 3, 4]);
+        assert!(!outbox.is_ready());
+        outbox.received(Received { connection: 0, bytes: 2 * MIB as u64 });
+        assert!(
+            outbox.is_ready() && outbox.is_under_way(3 * MIB as u64) && !outbox.is_under_way(2 * MIB as u64)
+        );
+        outbox.received(Received { connection: 0, bytes: MIB as u64 });
+        assert_eq!((next(&mut outbox), next(&mut outbox), next(&mut outbox)), (vec![5], vec![6], vec![]));
+    }
+
+    #[test]
+    fn an_answer_of_any_length_is_sent_when_little_is_on_the_way() {
+        let mut outbox = outbox(&[100, 20 * MIB, 1]);
+        assert_eq!((next(&mut outbox), next(&mut outbox)), (vec![1], vec![2]));
+        assert!(!outbox.is_ready());
+    }
+
+    #[test]
+    fn a_new_connection_or_nobody_listening_means_that_nothing_is_on_the_way() {
+        let mut outbox = outbox(&[10 * MIB, 10 * MIB, 1]);
+        assert_eq!((next(&mut outbox), outbox.is_ready()), (vec![1], false));
+        outbox.received(Received { connection: 2, bytes: 0 });
+        assert_eq!((next(&mut outbox), outbox.is_ready()), (vec![2], false));
+        outbox.unheard();
+        assert_eq!(next(&mut outbox), [3]);
+    }
+
+    #[test]
+    fn long_answers_that_wait_for_room_are_bounded() {
+        let mut outbox = outbox(&[40 * MIB]);
+        assert!(!outbox.queue(2, vec![0; MIB].into()), "beyond the bound");
+        assert!(outbox.queue(3, vec![0; SHORT].into()), "short answers are kept");
+        assert_eq!((next(&mut outbox), outbox.queued_bytes), (vec![1], SHORT));
+        assert!(outbox.queue(2, vec![0; MIB].into()));
+    }
+}
