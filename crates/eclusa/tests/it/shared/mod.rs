@@ -1,6 +1,7 @@
 //! Several processes on one Redis.
 
 mod ack;
+mod acl;
 mod fallback;
 mod faults;
 mod fifo;
