@@ -11,6 +11,7 @@ mod outage;
 mod own_gates;
 mod processes;
 mod refusing;
+mod scripts;
 mod stopping;
 mod tls;
 
