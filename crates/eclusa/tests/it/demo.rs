@@ -64,4 +64,11 @@ async fn what_the_story_says_happens() {
     shows("/v1/dead-letters?lane=invoice", |page| page["deadLetters"] == Value::Array(Vec::new())).await;
     scene("what waited for bureau starts").await;
     shows("/v1/lanes/score", |lane| lane["held"].is_null()).await;
+    // The upstream counts arrivals in any 60 s itself; more than it allows have come in the whole story.
+    let bureau = async |status| {
+        let labels = [("upstream", "bureau"), ("status", status)];
+        demo.metric_if_there("eclusa_upstream_calls_total", &labels).await
+    };
+    assert!(bureau("200").await > Some(60));
+    assert_eq!(bureau("429").await, None, "it was called too often");
 }

@@ -78,9 +78,10 @@ fn size(bytes: u64) -> String {
 fn unreached(store: &StoreConfig, error: &RedisError) -> Finding {
     let (found, fix) = match error.code() {
         Some("NOAUTH") => ("requires a password", "add it to `store.url`: redis://:PASSWORD@HOST:PORT"),
-        Some("NOPERM") => {
-            ("denies this user a permission that is needed", "see docs/redis-keys.md for the ACL")
-        }
+        Some("NOPERM") => (
+            "denies this user a permission that is needed",
+            "see docs/how-to/more-than-one-process.md for the ACL",
+        ),
         _ if error.kind() == ErrorKind::AuthenticationFailed => {
             ("does not accept the user and password", "correct them in `store.url`")
         }

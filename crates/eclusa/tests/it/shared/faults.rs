@@ -1,4 +1,4 @@
-//! A Redis server that runs but does not work: frozen, slow, unstable.
+//! A Redis server that runs but does not work: frozen, busy, unstable.
 
 use std::time::Duration;
 
@@ -195,17 +195,6 @@ async fn under_load_a_server_freezes_now_and_then() {
             tokio::time::sleep(Duration::from_millis(700)).await;
             redis.resume();
             tokio::time::sleep(Duration::from_millis(300)).await;
-        }
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn under_load_a_server_is_slow() {
-    survives(&mut durable(), async |redis| {
-        for _ in 0..20 {
-            redis.command(&["CLIENT", "PAUSE", "80"]);
-            tokio::time::sleep(Duration::from_millis(100)).await;
         }
     })
     .await;

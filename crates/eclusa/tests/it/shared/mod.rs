@@ -1,6 +1,7 @@
 //! Several processes on one Redis.
 
 mod ack;
+mod acl;
 mod fallback;
 mod faults;
 mod fifo;
@@ -11,6 +12,7 @@ mod outage;
 mod own_gates;
 mod processes;
 mod refusing;
+mod scripts;
 mod stopping;
 mod tls;
 

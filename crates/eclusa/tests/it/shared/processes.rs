@@ -117,6 +117,39 @@ async fn the_job_of_a_worker_that_was_killed_is_recovered_within_its_lease_and_a
     assert_eq!(upstream.requests().len(), 2, "{ended}");
 }
 
+/// It cancels its call when it wakes, and the answer that came in the meantime changes nothing.
+#[tokio::test]
+async fn a_worker_that_stood_still_beyond_its_lease_gives_up_its_call() {
+    for answered in [false, true] {
+        let redis = RedisServer::start();
+        let latch = Latch::default();
+        let late = Answer::status(200).body("late").after(&latch);
+        let behaviour = Behaviour::script([late]).then(Answer::status(200).body("done"));
+        let upstream = FakeUpstream::start(behaviour).await.unwrap();
+        let rules = format!("[workers]\nlease = \"1s\"\n{}", lane(&upstream.url(), "", ""));
+        let api = start_as(&redis, "api", &rules).await;
+        let paused = start_as(&redis, "worker", &rules).await;
+        let job = api.enqueue("work", &json!({ "request": {} })).await;
+        upstream.wait_for(1).await;
+        paused.signal("STOP");
+        let _other = start_as(&redis, "worker", &rules).await;
+        let ended = api.ended(&job).await;
+        assert_eq!(ended["result"]["body"], "done", "{ended}");
+        if answered {
+            latch.open();
+            paused.signal("CONT");
+            // It reports what it still has to report.
+            paused.stop().await;
+        } else {
+            paused.signal("CONT");
+            paused.logged("Lease lost, call cancelled", &[("jobId", &job)]).await;
+        }
+        assert_eq!(api.get(&format!("/v1/jobs/{job}")).await.json(), ended);
+        let totals = api.get("/v1/lanes/work").await.json()["totals"].take();
+        assert_eq!((&totals["completed"], upstream.requests().len()), (&json!(1), 2), "{totals}");
+    }
+}
+
 #[tokio::test]
 async fn the_remaining_limit_is_that_of_the_grant() {
     let redis = RedisServer::start();

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use eclusa::fake::{Answer, FakeUpstream};
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::start;
+use super::{lane, start};
 use crate::program::Answer as Response;
 use crate::redis_server::RedisServer;
 
@@ -47,4 +48,63 @@ async fn every_process_refuses_jobs_and_applies_its_share_of_the_limits() {
     for program in &both {
         program.until("/readyz", |answer| answer.status == 200).await;
     }
+}
+
+/// While the server refuses with these words, jobs are refused too. Afterwards a job from before is done, and a new one.
+async fn refused_for_a_while(
+    redis: &RedisServer,
+    words: &str,
+    begin: impl AsyncFnOnce(),
+    end: impl AsyncFnOnce(),
+) {
+    let upstream = FakeUpstream::start(Answer::status(200)).await.unwrap();
+    let program = start(redis, &lane(&upstream.url(), "", "")).await;
+    program.pause("work").await;
+    let before = program.enqueue("work", &json!({ "request": { "path": "/before" } })).await;
+    begin().await;
+    let refused = program.post("/v1/lanes/work/jobs", &json!({ "request": { "path": "/meanwhile" } })).await;
+    assert_eq!((refused.status, refused.header("retry-after").is_empty()), (503, false));
+    assert!(refused.text().contains(words), "{}", refused.text());
+    end().await;
+    program.until("/readyz", |answer| answer.status == 200).await;
+    program.resume("work").await;
+    let after = program.enqueue("work", &json!({ "request": { "path": "/after" } })).await;
+    for job in [&before, &after] {
+        assert_eq!(program.ended(job).await["status"], "completed");
+    }
+}
+
+/// NOREPLICAS
+#[tokio::test]
+async fn a_server_that_misses_its_replicas_takes_nothing_in_meanwhile() {
+    let redis = RedisServer::start();
+    let needs = |replicas| redis.command(&["CONFIG", "SET", "min-replicas-to-write", replicas]);
+    refused_for_a_while(&redis, "NOREPLICAS", async || drop(needs("1")), async || drop(needs("0"))).await;
+}
+
+/// LOADING
+#[tokio::test]
+async fn a_server_that_loads_its_file_takes_nothing_in_meanwhile() {
+    // Each key takes 10 ms. It answers only now and then.
+    let settings = ["--enable-debug-command", "yes", "--key-load-delay", "10000"];
+    let often = ["--loading-process-events-interval-bytes", "1024"];
+    let redis = RedisServer::with(&[&settings[..], &often].concat());
+    redis.command(&["DEBUG", "POPULATE", "400"]);
+    let url = redis.url();
+    let reload = move || {
+        let mut connection = redis::Client::open(url).unwrap().get_connection().unwrap();
+        redis::cmd("DEBUG").arg("RELOAD").query::<()>(&mut connection).unwrap();
+    };
+    let loads = std::sync::Mutex::new(None);
+    let begin = async || {
+        *loads.lock().unwrap() = Some(tokio::task::spawn_blocking(reload));
+        while !redis.command(&["INFO", "persistence"]).contains("loading:1") {
+            tokio::task::yield_now().await;
+        }
+    };
+    let end = async || {
+        let loads = loads.lock().unwrap().take().unwrap();
+        loads.await.unwrap();
+    };
+    refused_for_a_while(&redis, "loading the dataset", begin, end).await;
 }

@@ -81,6 +81,24 @@ async fn ac04_a_success_resets_the_state_in_redis() {
     }
 }
 
+#[tokio::test]
+async fn a_process_that_starts_or_takes_over_resets_nothing() {
+    let redis = RedisServer::start();
+    let rules = [("PCP_CIRCUIT_BREAKER_THRESHOLD", "2")];
+    let first = worker(&redis, &rules).await;
+    report(&first, "pcp", "failure").await;
+    let second = worker(&redis, &rules).await;
+    assert_eq!(breaker(&second, "pcp").await["failures"], 1);
+    let open = report(&second, "pcp", "failure").await;
+    assert_eq!(open["degraded"], true);
+    let third = worker(&redis, &rules).await;
+    first.kill().await;
+    for program in [&second, &third] {
+        program.until("/readyz", |answer| answer.status == 200).await;
+        assert_eq!(breaker(program, "pcp").await["degradedUntil"], open["degradedUntil"]);
+    }
+}
+
 /// One second must really pass.
 #[tokio::test]
 async fn ac05_it_recovers_when_its_time_is_over_without_being_asked_to() {

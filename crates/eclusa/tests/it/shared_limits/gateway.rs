@@ -1,6 +1,9 @@
 //! A gateway and a program that uses the library, each with its own gate for the same API.
 
+use std::sync::mpsc;
+
 use eclusa::limits::Limits;
+use tokio::sync::oneshot;
 
 use super::limiter_of;
 use crate::limits::{breaker, report};
@@ -46,4 +49,33 @@ async fn a_program_that_limits_itself_leaves_the_breaker_of_the_gateway_alone() 
     let limits = Limits::new(Some(&redis.url()));
     assert!(limiter_of(&limits).acquire().await);
     both_hold(&gateway, &limits).await;
+}
+
+/// The owner runs on threads of its own.
+#[tokio::test]
+async fn a_program_that_blocks_its_runtime_still_decides_for_others() {
+    let redis = RedisServer::start();
+    let url = redis.url();
+    let ((owns, owning), (end, ended)) = (oneshot::channel(), mpsc::channel::<()>());
+    let library = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let limits = Limits::new(Some(&url));
+            assert!(limiter_of(&limits).acquire().await);
+            owns.send(()).unwrap();
+            // Blocks the thread, and everything else on this runtime.
+            ended.recv().unwrap_err();
+        });
+    });
+    owning.await.unwrap();
+    let epoch = || redis.command(&["HGET", "{main}:term", "epoch"]);
+    let owned = epoch();
+    let gateway = gateway(&redis).await;
+    gateway.until("/readyz", |answer| answer.status == 200).await;
+    for degraded in [false, true] {
+        assert_eq!(report(&gateway, "pncp", "failure").await["degraded"], degraded);
+    }
+    assert_eq!((epoch(), owned.is_empty()), (owned, false), "another process took over");
+    drop(end);
+    library.join().unwrap();
 }

@@ -16,11 +16,12 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::{Fleet, SCARCE};
+use super::Fleet;
+use super::upstream::{METERED, NARROW, SCARCE};
 use crate::program::{PATIENCE, Program};
 
-/// One job in this many is for the upstream with only a few calls in total.
-const ONE_SCARCE_IN: usize = 10;
+/// The lanes of successive jobs, again and again.
+const LANES: [&str; 10] = [SCARCE, METERED, NARROW, "work", "work", "work", METERED, NARROW, "work", "work"];
 /// Concurrent producers, each sequential.
 const PRODUCERS: u64 = 3;
 /// A killed or paused process does not answer; after this long another one is asked.
@@ -70,7 +71,7 @@ impl Load {
                         let urls = urls.borrow();
                         urls[number % urls.len()].clone()
                     };
-                    let lane = if number % ONE_SCARCE_IN == 0 { SCARCE } else { "work" };
+                    let lane = LANES[number % LANES.len()];
                     let path = format!("/{lane}/{producer}/{number}");
                     let asked = tokio::select! {
                         id = put(&client, &url, lane, &path) => id,

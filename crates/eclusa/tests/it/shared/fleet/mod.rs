@@ -12,17 +12,16 @@ mod room;
 mod rules;
 mod server;
 mod settling;
+mod upstream;
 mod waiting;
 mod wire;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use eclusa::fake::{Answer, Behaviour, FakeUpstream};
-
 use self::load::{Accepted, Load};
+use self::upstream::{Counter, LIMITED, check_limits, check_repeats, is_of};
 use self::wire::Wire;
 use crate::program::{Answer as Response, PATIENCE, Program};
 use crate::redis_server::RedisServer;
@@ -30,10 +29,6 @@ use crate::redis_server::RedisServer;
 const TERM: &str = "eclusa:{main}:term";
 const JOURNAL: &str = "eclusa:{main}:journal";
 const CLAIMS: &str = "eclusa:{main}:claims";
-/// The lane and the upstream that get [`CALLS`] calls in total.
-const SCARCE: &str = "scarce";
-/// Few enough to be used up soon: a takeover that granted any of them again would be noticed.
-const CALLS: usize = 20;
 /// The log message when a process becomes the owner.
 const DECIDES: &str = "This process is the owner now";
 
@@ -42,28 +37,28 @@ pub(crate) fn times(short: usize, full: usize) -> usize {
     if std::env::var_os("ECLUSA_LONG").is_some() { full } else { short }
 }
 
-/// The processes that called each path, in order.
-type Calls = BTreeMap<String, Vec<String>>;
-
 /// How processes are started.
 #[derive(Clone, Copy)]
 struct Setup {
     term: &'static str,
     /// Whether each reaches the server through a [`Wire`].
     wired: bool,
+    /// Further lanes.
+    lanes: &'static str,
+    /// After how many failures the breaker of every upstream opens; there are none.
+    failures: u32,
 }
 
 impl Default for Setup {
     fn default() -> Self {
-        Self { term: "500ms", wired: false }
+        Self { term: "500ms", wired: false, lanes: "", failures: 50 }
     }
 }
 
 /// Processes on one Redis, each with a name that the upstream sees.
 struct Fleet {
     redis: RedisServer,
-    upstream: FakeUpstream,
-    calls: Arc<Mutex<Calls>>,
+    upstream: Counter,
     setup: Setup,
     programs: BTreeMap<String, Program>,
     wires: BTreeMap<String, Wire>,
@@ -78,17 +73,9 @@ impl Fleet {
     }
 
     async fn with(redis: RedisServer, size: usize, setup: Setup) -> Self {
-        let calls = Arc::<Mutex<Calls>>::default();
-        let counted = calls.clone();
-        let upstream = FakeUpstream::start(Behaviour::by(move |seen| {
-            let by = seen.headers["x-process"].to_str().unwrap().to_owned();
-            counted.lock().unwrap().entry(seen.path.clone()).or_default().push(by);
-            Answer::status(200)
-        }));
         let mut fleet = Self {
             redis,
-            upstream: upstream.await.unwrap(),
-            calls,
+            upstream: Counter::start().await,
             setup,
             programs: BTreeMap::new(),
             wires: BTreeMap::new(),
@@ -111,13 +98,11 @@ impl Fleet {
         } else {
             self.redis.url()
         };
-        let upstream = format!("url = \"{}\"\nheaders = {{ X-Process = \"{name}\" }}\n", self.upstream.url());
+        let Setup { term, lanes, failures, .. } = self.setup;
         let config = format!(
-            "[server]\nlisten = \"127.0.0.1:0\"\n[store]\nurl = \"{url}\"\nterm = \"{}\"\n[workers]\nlease = \"3s\"\n\
-             [lanes.work]\nchain = [\"up\"]\ncapacity = 200000\n[upstreams.up]\n{upstream}\
-             [lanes.{SCARCE}]\nchain = [\"{SCARCE}\"]\ncapacity = 200000\n[upstreams.{SCARCE}]\n{upstream}\
-             rate = \"1/h\"\nburst = {CALLS}\n",
-            self.setup.term
+            "[server]\nlisten = \"127.0.0.1:0\"\n[store]\nurl = \"{url}\"\nterm = \"{term}\"\n[workers]\nlease = \"3s\"\n\
+             {}{lanes}",
+            self.upstream.rules(&name, failures),
         );
         let program = Program::start(&config, &[]).await;
         program.until("/readyz", |answer| answer.status == 200).await;
@@ -163,6 +148,11 @@ impl Fleet {
         words
     }
 
+    /// Asks a process to stop and waits for its end.
+    async fn stop(&mut self, name: &str) {
+        self.programs.remove(name).unwrap().stop().await;
+    }
+
     async fn kill(&mut self, name: &str) {
         self.killed.insert(name.to_owned());
         self.programs.remove(name).unwrap().kill().await;
@@ -170,41 +160,37 @@ impl Fleet {
 
     /// Waits until `count` more calls are made.
     async fn calls_go_on(&self, more: usize) {
-        let made = || self.calls.lock().unwrap().values().map(Vec::len).sum::<usize>();
-        let wanted = made() + more;
+        let wanted = self.upstream.count() + more;
         let go_on = async {
-            while made() < wanted {
+            while self.upstream.count() < wanted {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
         tokio::time::timeout(PATIENCE, go_on).await.unwrap();
     }
 
-    /// Checks that every acknowledged job was called or waits for an available call, that only jobs of a killed process were
-    /// called twice, and that no limit was exceeded.
+    /// Checks that every acknowledged job was called or waits for its limit, that only jobs of a killed process were called
+    /// twice, and that no limit was exceeded.
     async fn check(&self, accepted: &Accepted) {
-        self.idle().await;
-        let calls = self.calls.lock().unwrap().clone();
-        for (path, by) in &calls {
-            let extra = &by[..by.len() - 1];
-            let distinct: BTreeSet<_> = extra.iter().collect();
-            let excused = extra.iter().all(|by| self.killed.contains(by)) && distinct.len() == extra.len();
-            assert!(excused, "{path} was called by {by:?}, and killed were {:?}", self.killed);
-        }
-        let is_scarce = |path: &String| path.starts_with(&format!("/{SCARCE}/"));
-        let spent: usize = calls.iter().filter(|(path, _)| is_scarce(path)).map(|(_, by)| by.len()).sum();
-        assert!(spent <= CALLS, "{spent} calls, and {CALLS} are allowed");
-        let mut lost = Vec::new();
         let program = self.programs.values().next().unwrap();
+        // Otherwise their jobs would start while they are counted.
+        for lane in LIMITED {
+            program.pause(lane).await;
+        }
+        self.idle().await;
+        let calls = self.upstream.calls();
+        check_repeats(&calls, &self.killed);
+        check_limits(&calls);
+        let mut lost = Vec::new();
         for (path, id) in accepted.iter().filter(|(path, _)| !calls.contains_key(*path)) {
-            let waits =
-                is_scarce(path) && program.get(&format!("/v1/jobs/{id}")).await.json()["status"] == "queued";
+            let waits = LIMITED.iter().any(|lane| is_of(lane, path))
+                && program.get(&format!("/v1/jobs/{id}")).await.json()["status"] == "queued";
             lost.extend((!waits).then_some(path));
         }
         assert!(!accepted.is_empty() && lost.is_empty(), "{} accepted, lost: {lost:?}", accepted.len());
     }
 
-    /// Waits until nothing waits or runs, except jobs that the scarce upstream has no calls for.
+    /// Waits until nothing waits or runs, except jobs that wait for a limit.
     async fn idle(&self) {
         let idle = |answer: &Response, waiting: bool| {
             let lane = answer.json();
@@ -222,6 +208,8 @@ impl Fleet {
         let patience = PATIENCE * u32::try_from(times(1, 10)).unwrap();
         let ended = tokio::time::timeout(patience, work).await;
         assert!(ended.is_ok(), "jobs are left\n{}", self.last_words());
-        program.until(&format!("/v1/lanes/{SCARCE}"), |answer| idle(answer, true)).await;
+        for lane in LIMITED {
+            program.until(&format!("/v1/lanes/{lane}"), |answer| idle(answer, true)).await;
+        }
     }
 }

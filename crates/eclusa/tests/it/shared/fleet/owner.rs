@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{Fleet, Load, times};
+use super::{Fleet, Load, Setup, times};
 use crate::redis_server::RedisServer;
 
 /// The target is one second, plus a margin for a busy machine.
@@ -95,12 +95,56 @@ async fn connections_that_are_cut_cost_nothing() {
 async fn all_processes_are_killed_and_others_go_on() {
     let mut fleet = Fleet::start(RedisServer::start(), 3).await;
     let load = Load::on(&fleet);
-    load.resumes(Instant::now(), 100).await;
-    for name in fleet.programs.keys().cloned().collect::<Vec<_>>() {
-        fleet.kill(&name).await;
+    for _ in 0..times(1, 20) {
+        load.resumes(Instant::now(), 100).await;
+        let all: Vec<_> = fleet.programs.keys().cloned().collect();
+        for name in &all {
+            fleet.kill(name).await;
+        }
+        for _ in all {
+            fleet.add().await;
+        }
+        load.follow(&fleet);
+        load.resumes(Instant::now(), 3).await;
     }
     let accepted = load.end().await;
-    fleet.add().await;
-    fleet.add().await;
+    fleet.check(&accepted).await;
+}
+
+/// With the default settings, and nothing else on the machine.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn decisions_resume_one_second_after_a_kill_and_three_after_silence() {
+    let setup = Setup { term: "2s", ..Setup::default() };
+    let mut fleet = Fleet::with(RedisServer::start(), 3, setup).await;
+    let load = Load::on(&fleet);
+    for _ in 0..times(1, 10) {
+        load.resumes(Instant::now(), 50).await;
+        let owner = fleet.owner().await;
+        fleet.kill(&owner).await;
+        let killed = Instant::now();
+        load.follow(&fleet);
+        let took = load.resumes(killed, 3).await;
+        println!("decisions resumed {took:?} after the kill of {owner}");
+        assert!(took < Duration::from_secs(1), "{took:?}\n{}", fleet.last_words());
+        load.resumes(Instant::now(), 50).await;
+        let owner = fleet.owner().await;
+        let paused = &fleet.programs[&owner];
+        paused.signal("STOP");
+        let stopped = Instant::now();
+        load.exclude(&paused.url());
+        // Answers that were under way when it stopped may arrive afterwards.
+        while fleet.owner().await == owner {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        load.resumes(Instant::now(), 3).await;
+        let took = stopped.elapsed();
+        println!("decisions resumed {took:?} after {owner} stood still");
+        assert!(took < Duration::from_secs(3), "{took:?}\n{}", fleet.last_words());
+        paused.signal("CONT");
+        paused.until("/readyz", |answer| answer.status == 200).await;
+        fleet.add().await;
+        load.follow(&fleet);
+    }
+    let accepted = load.end().await;
     fleet.check(&accepted).await;
 }

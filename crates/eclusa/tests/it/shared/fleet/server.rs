@@ -1,4 +1,4 @@
-//! Redis is killed, restarts with older data, or hangs, while the owner is alive.
+//! Redis is killed, restarts with older data, hangs or is slow, while the owner is alive.
 
 use std::time::Duration;
 
@@ -68,6 +68,17 @@ async fn it_hangs_longer_than_the_timeout() {
         redis.pause();
         tokio::time::sleep(Duration::from_secs(3)).await;
         redis.resume();
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn it_is_slow() {
+    survives(RedisServer::start(), async |redis, _| {
+        for _ in 0..20 {
+            redis.command(&["CLIENT", "PAUSE", "80"]);
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
     })
     .await;
 }
