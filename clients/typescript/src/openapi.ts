@@ -1136,11 +1136,11 @@ export interface components {
         /**
          * @description A breaker.
          * @example {
-         *       "degraded": true,
-         *       "degradedUntil": "2026-11-16T01:51:06.120Z",
-         *       "failures": 5,
+         *       "degraded": false,
+         *       "degradedUntil": null,
+         *       "failures": 1,
          *       "name": "fal",
-         *       "state": "open"
+         *       "state": "closed"
          *     }
          */
         Breaker: {
@@ -1716,9 +1716,9 @@ export interface components {
          * @example {
          *       "circuitBreakers": {
          *         "fal": {
-         *           "degraded": true,
-         *           "degradedUntil": "2026-11-16T01:51:06.120Z",
-         *           "failures": 5
+         *           "degraded": false,
+         *           "degradedUntil": null,
+         *           "failures": 1
          *         }
          *       },
          *       "faults": [],
@@ -1745,7 +1745,7 @@ export interface components {
          *         }
          *       },
          *       "startedAt": "2026-11-16T00:00:00.000Z",
-         *       "status": "degraded",
+         *       "status": "ok",
          *       "store": {
          *         "ack": "fsync",
          *         "journalBytes": 48213,
@@ -4197,11 +4197,11 @@ export interface operations {
                     /**
                      * @example [
                      *       {
-                     *         "degraded": true,
-                     *         "degradedUntil": "2026-11-16T01:51:06.120Z",
-                     *         "failures": 5,
+                     *         "degraded": false,
+                     *         "degradedUntil": null,
+                     *         "failures": 1,
                      *         "name": "fal",
-                     *         "state": "open"
+                     *         "state": "closed"
                      *       }
                      *     ]
                      */

@@ -25,11 +25,14 @@ pub(super) fn any<'a, T: Deserialize<'a>>(text: &'a [u8]) -> Result<T, Problem> 
 }
 
 /// Reads an array with items of any shape.
-pub(super) fn list<'a>(text: &'a [u8]) -> Result<Vec<&'a RawValue>, Problem> {
+pub(super) fn list(text: &[u8]) -> Result<Vec<&RawValue>, Problem> {
     check_depth(text)?;
-    serde_json::from_slice(text).map_err(|error| match error.is_data() {
-        true => Problem::invalid(&[Fault::new("body", "must be an array")]).in_body(),
-        false => unreadable(&error),
+    serde_json::from_slice(text).map_err(|error| {
+        if error.is_data() {
+            Problem::invalid(&[Fault::new("body", "must be an array")]).in_body()
+        } else {
+            unreadable(&error)
+        }
     })
 }
 

@@ -55,8 +55,7 @@ fn all(schemas: &Map<String, Value>) -> Vec<(&'static str, Value)> {
         ("BatchAnswer", accepted),
         (
             "Breaker",
-            json!({ "name": "fal", "failures": 5, "degraded": true, "state": "open",
-                "degradedUntil": "2026-11-16T01:51:06.120Z" }),
+            json!({ "name": "fal", "failures": 1, "degraded": false, "degradedUntil": null, "state": "closed" }),
         ),
         ("BulkList", json!({ "replays": [replay] })),
         ("BulkReplay", replay),
@@ -115,16 +114,15 @@ fn lane(gate: &Value) -> Value {
 fn health() -> Value {
     let instance = "33db8856918c7753";
     json!({
-        "status": "degraded",
+        "status": "ok",
         "store": { "kind": "embedded", "status": "ok", "losses": 0, "ack": "fsync", "journalBytes": 48213,
             "url": "embedded:./data" },
         "owner": { "id": instance, "epoch": 1, "since": "2026-11-16T00:00:00.000Z" },
         "instances": [{ "id": instance, "role": "all", "differs": 0, "differing": [], "leaving": false,
             "self": true, "owner": true }],
-        "circuitBreakers": { "fal": { "failures": 5, "degraded": true,
-            "degradedUntil": "2026-11-16T01:51:06.120Z" } },
+        "circuitBreakers": { "fal": { "failures": 1, "degraded": false, "degradedUntil": null } },
         "rateLimiters": { "fal": { "tokensAvailable": 0.0, "requestsLastMinute": 58 } },
-        "version": env!("CARGO_PKG_VERSION"), "startedAt": "2026-11-16T00:00:00.000Z", "faults": [],
+        "version": "0.1.0", "startedAt": "2026-11-16T00:00:00.000Z", "faults": [],
     })
 }
 
