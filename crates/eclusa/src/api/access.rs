@@ -10,7 +10,7 @@ use axum::body::Body as HttpBody;
 use axum::response::Response;
 use bytes::Bytes;
 use eclusa_core::{JobId, Time};
-use http::{HeaderMap, Method};
+use http::{HeaderMap, Method, Uri};
 use http_body::{Body, Frame, SizeHint};
 use tokio::time::Instant;
 
@@ -163,8 +163,17 @@ fn masked_query(query: &str) -> String {
     cut(&masked).to_owned()
 }
 
+/// Method, path and query, masked.
+pub(super) fn masked_request(method: &Method, uri: &Uri) -> String {
+    let path = masked_path(uri.path());
+    match uri.query().map(masked_query) {
+        Some(query) => format!("{method} {path}?{query}"),
+        None => format!("{method} {path}"),
+    }
+}
+
 /// Masks path segments that look like personal identifiers, and lease ids, which grant a right. Job ids stay visible.
-pub(super) fn masked_path(path: &str) -> String {
+fn masked_path(path: &str) -> String {
     let parts: Vec<&str> = path.split('/').skip(1).collect();
     let is_hidden = |at: usize, part: &str| match (&parts[..], at) {
         (["v1", "limits", "leases", ..], 3) => true,

@@ -49,8 +49,7 @@ impl Caller {
             Right::SeeJob | Right::SeeAll => "read this: that needs the role viewer, operator or admin",
             Right::Operate => "change this: that needs the role operator or admin",
         };
-        let problem =
-            || Problem::new(Kind::Forbidden, format!("Key `{}` ({role}) may not {needed}", key.name));
+        let problem = || Problem::forbidden(key, format!("Key `{}` ({role}) may not {needed}", key.name));
         if allowed { Ok(()) } else { Err(problem()) }
     }
 
@@ -66,7 +65,7 @@ impl Caller {
             Some((key, lanes)) if !lanes.contains(lane) => {
                 let detail =
                     format!("Key `{}` may not use lane `{lane}`: it is not in the key's `lanes`", key.name);
-                Err(Problem::new(Kind::Forbidden, detail))
+                Err(Problem::forbidden(key, detail))
             }
             _ => Ok(()),
         }
@@ -82,7 +81,7 @@ impl Caller {
                 let detail = format!(
                     "Key `{name}` may not act for this tenant: it is not in the key's `tenants`{unnamed}"
                 );
-                Err(Problem::new(Kind::Forbidden, detail))
+                Err(Problem::forbidden(key, detail))
             }
             _ => Ok(()),
         }
@@ -112,7 +111,7 @@ impl Caller {
                 let detail = format!(
                     "Key `{name}` may enqueue at priority `{most}` at most (max_priority), not `{asked}`"
                 );
-                Err(Problem::new(Kind::Forbidden, detail))
+                Err(Problem::forbidden(key, detail))
             }
             _ => Ok(()),
         }
@@ -141,7 +140,7 @@ impl Caller {
             "Key `{}` may not use upstream `{upstream}`: none of the key's `lanes` uses it",
             key.name
         );
-        Err(Problem::new(Kind::Forbidden, detail))
+        Err(Problem::forbidden(key, detail))
     }
 
     /// `Ok` if the caller may change the breaker of this upstream. All users of the upstream share it, so the key must
@@ -160,7 +159,7 @@ impl Caller {
         let detail = format!(
             "Key `{name}` is restricted to some lanes, and other lanes use upstream `{upstream}` too"
         );
-        Err(Problem::new(Kind::Forbidden, detail))
+        Err(Problem::forbidden(key, detail))
     }
 
     /// `Ok` if the caller's key is not restricted to some tenants.
@@ -169,7 +168,7 @@ impl Caller {
             Some(key) if key.tenants.is_some() => {
                 let detail =
                     format!("Key `{}` is restricted to some tenants, and this affects all of them", key.name);
-                Err(Problem::new(Kind::Forbidden, detail))
+                Err(Problem::forbidden(key, detail))
             }
             _ => Ok(()),
         }
@@ -181,7 +180,7 @@ impl Caller {
             Some(key) if key.lanes.is_some() => {
                 let detail =
                     format!("Key `{}` is restricted to some lanes, and this affects all of them", key.name);
-                Err(Problem::new(Kind::Forbidden, detail))
+                Err(Problem::forbidden(key, detail))
             }
             _ => Ok(()),
         }
@@ -207,13 +206,12 @@ where
         let rules = Arc::<CurrentRules>::from_ref(state).get();
         let keys = &rules.config.keys;
         let now = Arc::<dyn Clock>::from_ref(state).now();
-        let caller = match session::find(&parts.headers, keys, now) {
+        match session::find(&parts.headers, keys, now) {
             Some((key, _)) if bearer(&parts.headers).is_none() => {
                 same_origin(parts).map(|()| Caller(Some(Arc::clone(key))))
             }
             _ => Caller::of(parts, keys),
-        };
-        caller.map_err(|problem| problem.of_request(&parts.method, parts.uri.path()))
+        }
     }
 }
 

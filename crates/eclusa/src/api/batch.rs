@@ -61,10 +61,10 @@ pub(super) async fn enqueue(
     body: Body,
 ) -> Result<Json<Vec<BatchAnswer>>, Problem> {
     caller.may(Right::Enqueue)?;
-    headers::refuse_own(&headers)?;
+    headers::refuse_key(&headers)?;
     let (lane, rules) = submit::lane(&intake.rules, &caller, &lane)?;
     let span = intake.traces.request(&headers);
-    let asks: Vec<&RawValue> = body.json()?;
+    let asks: Vec<&RawValue> = body.list()?;
     if asks.is_empty() || asks.len() > MAX_JOBS {
         let fault = Fault::new("body", format!("must be an array of 1 to {MAX_JOBS} jobs"));
         return Err(Problem::invalid(&[fault]).in_body());

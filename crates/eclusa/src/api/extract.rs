@@ -10,6 +10,7 @@ use http::request::Parts;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
 use utoipa::openapi::RefOr;
 use utoipa::openapi::path::Parameter;
 use utoipa::openapi::schema::{Schema, SchemaType, Type};
@@ -169,6 +170,11 @@ impl Body {
     /// Reads JSON of any shape.
     pub(super) fn json<'a, T: Deserialize<'a>>(&'a self) -> Result<T, Problem> {
         json::any(&self.0)
+    }
+
+    /// Reads a JSON array with items of any shape.
+    pub(super) fn list(&self) -> Result<Vec<&RawValue>, Problem> {
+        json::list(&self.0)
     }
 
     /// Reads a JSON object, or reports everything that is wrong with it.

@@ -4,6 +4,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::model::iso;
+use super::model::vocabulary::{AckLevel, FleetFaultCode, InstanceRole, StoreKind, StoreStatus};
 use crate::config::{Ack, StoreConfig, StoreUrl};
 use crate::peers::{self, Peers};
 use crate::store::StoreFault;
@@ -33,12 +34,15 @@ pub(super) struct Fleet {
 #[serde(rename_all = "camelCase")]
 pub(super) struct StoreHealth {
     /// `embedded`, `memory` or `redis`.
+    #[schema(value_type = StoreKind)]
     kind: &'static str,
     /// `ok`, or `lost` while it does not answer. Breakers and limits are then local to this process.
+    #[schema(value_type = StoreStatus)]
     status: &'static str,
     /// How often Redis was found to have lost data that it had acknowledged to this process.
     losses: u64,
     /// What "accepted" means: `fsync`, `write` or `replicate`; absent in memory.
+    #[schema(value_type = Option<AckLevel>)]
     ack: Option<&'static str>,
     /// How long the journal is; absent where this process does not write it.
     journal_bytes: Option<u64>,
@@ -52,6 +56,7 @@ pub(super) struct Instance {
     /// Its id.
     id: String,
     /// Its role: `all`, `api`, `worker`, or `library` for a program that uses the Rust library.
+    #[schema(value_type = InstanceRole)]
     role: String,
     /// A version of its rules: equal for processes with the same rules. Absent where only one process can use the
     /// store.
@@ -89,6 +94,7 @@ pub(super) struct FleetFault {
     #[schema(format = DateTime)]
     at: Option<String>,
     /// `takeover`, `store_lost`, `store_back` or `data_lost`.
+    #[schema(value_type = FleetFaultCode)]
     code: &'static str,
     /// The same in a sentence.
     text: String,

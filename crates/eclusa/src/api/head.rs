@@ -1,8 +1,10 @@
-//! Checks before routing: refuses unsupported methods, and requests that do not name exactly one host.
+//! Checks before routing: refuses unsupported methods, requests that do not name exactly one host, and `Eclusa-*` headers
+//! that the call does not read.
 
 use http::header::{ALLOW, HOST};
 use http::{HeaderValue, Method, Version};
 
+use super::headers;
 use super::problem::{Kind, Problem};
 use crate::execute::http::target;
 
@@ -13,7 +15,7 @@ pub(super) fn check<B>(request: &http::Request<B>) -> Result<(), Problem> {
     let detail = match (hosts.next(), hosts.next(), request.version()) {
         (Some(_), Some(_), _) => "The header Host is given more than once",
         (None, _, Version::HTTP_11) => "The header Host is missing",
-        _ => return Ok(()),
+        _ => return headers::check_own(request.headers(), request.uri().path()),
     };
     Err(Problem::new(Kind::BadRequest, detail))
 }

@@ -14,8 +14,11 @@ use crate::execute::http::headers as passed;
 use crate::execute::is_reusable;
 use crate::intake::Fault;
 
+const PREFIX: &str = "eclusa-";
 /// Eclusa's own request headers.
 const OWN: [&str; 4] = ["eclusa-tenant", "eclusa-priority", "eclusa-type", "eclusa-ttl"];
+/// Its response headers.
+const OF_RESPONSES: [&str; 3] = ["eclusa-job-id", "eclusa-upstream", "eclusa-attempts"];
 /// Those that only matter to a waiting job.
 const WAITING: [&str; 3] = ["eclusa-priority", "eclusa-type", "eclusa-ttl"];
 
@@ -24,24 +27,51 @@ pub(super) fn header(name: &'static str, value: &str) -> Option<(HeaderName, Hea
     Some((HeaderName::from_static(name), HeaderValue::try_from(value).ok()?))
 }
 
-/// `Ok` if all `Eclusa-*` headers are known: a misspelled one would silently have no effect.
-pub(super) fn check_own(headers: &HeaderMap) -> Result<(), Problem> {
-    let unknown = |name: &&HeaderName| name.as_str().starts_with("eclusa-") && !OWN.contains(&name.as_str());
-    let faults: Vec<Fault> = headers.keys().filter(unknown).map(unknown_header).collect();
+/// `Ok` if the call at `path` reads every `Eclusa-*` header of the request: any other would silently have no effect.
+pub(super) fn check_own(headers: &HeaderMap, path: &str) -> Result<(), Problem> {
+    let mut own = headers.keys().filter(|name| name.as_str().starts_with(PREFIX)).peekable();
+    if own.peek().is_none() {
+        return Ok(());
+    }
+    let refused = not_read(path);
+    let problem = |name: &HeaderName| match (OWN.contains(&name.as_str()), refused) {
+        (false, _) => Some(unknown(name.as_str())),
+        (true, refused) => refused.map(ToOwned::to_owned),
+    };
+    let fault = |name| Some(Fault::new(format!("Header {name}"), problem(name)?));
+    let faults: Vec<Fault> = own.filter_map(fault).collect();
     if faults.is_empty() { Ok(()) } else { Err(Problem::invalid(&faults)) }
 }
 
-fn unknown_header(name: &HeaderName) -> Fault {
-    let help = suggest(name.as_str(), OWN).unwrap_or_else(|| format!("known are {}", OWN.join(", ")));
-    Fault::new(format!("Header {name}"), format!("is unknown; {help}"))
+/// What is wrong with a known header that the call at `path` does not read; `None` for calls that take one job.
+fn not_read(path: &str) -> Option<&'static str> {
+    let parts: Vec<&str> = path.split('/').skip(1).collect();
+    match parts[..] {
+        ["proxy", ..] | ["v1", "lanes", _, "jobs"] => None,
+        ["v1", "lanes", _, "jobs", "batch"] => Some("is not allowed with a batch: set it in each job"),
+        ["v1", "limits", _, "acquire"] => Some(
+            "is not allowed here: a permit belongs to no job. Policies by tenant take the tenant as `scope` of the body",
+        ),
+        _ => Some("is not allowed here: it describes a job, for `POST /v1/lanes/{lane}/jobs` and `/proxy`"),
+    }
 }
 
-/// `Ok` if there is no header that describes or names a single job: a batch has many.
-pub(super) fn refuse_own(headers: &HeaderMap) -> Result<(), Problem> {
-    check_own(headers)?;
-    let own = OWN.map(|name| (name, "is not allowed with a batch: set it in each job"));
-    let key = ("idempotency-key", "is not allowed with a batch: give each job an `id`");
-    refuse(headers, own.into_iter().chain([key]))
+/// What is wrong with an unknown header.
+fn unknown(name: &str) -> String {
+    if OF_RESPONSES.contains(&name) {
+        return "is a header of responses: do not send it".into();
+    }
+    // The common prefix would make every name similar.
+    let close = suggest(name.trim_start_matches(PREFIX), OWN.map(|own| own.trim_start_matches(PREFIX)));
+    match close {
+        Some(close) => format!("is unknown; {}", close.replacen('`', &format!("`{PREFIX}"), 1)),
+        None => format!("is unknown; known are {}", OWN.join(", ")),
+    }
+}
+
+/// `Ok` if there is no header that names a single job: a batch has many.
+pub(super) fn refuse_key(headers: &HeaderMap) -> Result<(), Problem> {
+    refuse(headers, [("idempotency-key", "is not allowed with a batch: give each job an `id`")])
 }
 
 /// `Ok` if there is no header that only matters to a waiting job, for a direct lane.
@@ -67,7 +97,6 @@ pub(super) fn apply(
     job: &mut JobRequest,
     faults: &mut Vec<Fault>,
 ) -> Result<(), Problem> {
-    check_own(headers)?;
     priority(headers)?;
     let own = |name| Ok::<_, Problem>(text(headers, name)?.map(ToOwned::to_owned));
     for (name, field, header, said) in [
@@ -243,6 +272,16 @@ mod tests {
         assert_eq!(key("\"a \\\"b\\\"\"").unwrap(), "a \"b\"");
         assert_eq!(key("8e03978e").unwrap(), "8e03978e");
         assert!(idempotency_key(&with("idempotency-key", "\"\"")).is_err());
+    }
+
+    #[test]
+    fn only_a_similar_name_is_suggested_for_an_unknown_header() {
+        assert_eq!(unknown("eclusa-tennant"), "is unknown; did you mean `eclusa-tenant`?");
+        for name in ["eclusa-foo", "eclusa-", "eclusa-lane"] {
+            let known = "is unknown; known are eclusa-tenant, eclusa-priority, eclusa-type, eclusa-ttl";
+            assert_eq!(unknown(name), known, "{name}");
+        }
+        assert_eq!(unknown("eclusa-job-id"), "is a header of responses: do not send it");
     }
 
     #[test]

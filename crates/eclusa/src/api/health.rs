@@ -17,6 +17,7 @@ use super::auth::{Caller, Right};
 use super::extract::NoQuery;
 use super::fleet::{Fleet, FleetFault, Instance, Owner, StoreHealth};
 use super::model::breaker;
+use super::model::vocabulary::HealthStatus;
 use super::problem::{Kind, Problem};
 use super::state::Api;
 use super::store_problem::unavailable;
@@ -67,6 +68,7 @@ pub(super) struct HealthState {
 #[serde(rename_all = "camelCase")]
 pub(super) struct Health {
     /// `ok`, or `degraded` while a breaker is open or the store does not answer.
+    #[schema(value_type = HealthStatus)]
     status: &'static str,
     /// The store.
     store: StoreHealth,

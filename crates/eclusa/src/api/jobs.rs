@@ -19,7 +19,7 @@ use super::find::{OfLane, by_given_id, by_own_id, may_see, no_such_job, shown, v
 use super::headers;
 use super::json;
 use super::model::JobRequest;
-use super::model::vocabulary::Priority;
+use super::model::vocabulary::{CachedReason, JobStatus, Priority};
 use super::model::{Accepted, Job, JobResult, WhyAnswer};
 use super::problem::{Kind, Problem};
 use super::state::Api;
@@ -38,10 +38,12 @@ use crate::store::AnyStore;
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct CachedAnswer {
     /// Always `completed`.
+    #[schema(value_type = JobStatus)]
     status: &'static str,
     /// The lane.
     lane: String,
     /// The source of the result: `cache`, or why a stale entry was used.
+    #[schema(value_type = CachedReason)]
     reason: &'static str,
     /// The cached response.
     result: JobResult,
@@ -103,7 +105,12 @@ pub(super) async fn enqueue(
     Ok(match taken {
         Taken::Job(id, accepted) => match wait {
             Some(wait) => {
-                let whole = |job| Json(shown(&intake.rules, &caller, job)).into_response();
+                let whole = |job: JobView| {
+                    let id = headers::header("eclusa-job-id", &job.id.to_string());
+                    let mut response = Json(shown(&intake.rules, &caller, job)).into_response();
+                    response.headers_mut().extend(id);
+                    response
+                };
                 wait::answered(&intake.store, id, (wait, ended), whole).await?
             }
             None => enqueue::accepted(&intake.store, id, accepted).await?,

@@ -5,12 +5,14 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 use super::problem::{Kind, Problem};
-use crate::config::suggest;
+use crate::config::{parse_duration, suggest};
 use crate::intake::Fault;
+use crate::model::job_request::span;
 use crate::model::object::Object;
 
 /// Maximum nesting depth, as in `serde_json`.
@@ -20,6 +22,18 @@ const MAX_DEPTH: usize = 127;
 pub(super) fn any<'a, T: Deserialize<'a>>(text: &'a [u8]) -> Result<T, Problem> {
     check_depth(text)?;
     serde_json::from_slice(text).map_err(|error| unreadable(&error))
+}
+
+/// Reads an array with items of any shape.
+pub(super) fn list(text: &[u8]) -> Result<Vec<&RawValue>, Problem> {
+    check_depth(text)?;
+    serde_json::from_slice(text).map_err(|error| {
+        if error.is_data() {
+            Problem::invalid(&[Fault::new("body", "must be an array")]).in_body()
+        } else {
+            unreadable(&error)
+        }
+    })
 }
 
 /// Reads an object, or reports everything that is wrong with it.
@@ -105,6 +119,10 @@ impl BodySchema {
             // An example of a whole object is too long to help.
             let example = ["example", "examples"].iter().find_map(|name| schema.get(name));
             let example = example.filter(|_| !allowed.contains(&"object"));
+            if example.and_then(Value::as_str).is_some_and(|example| parse_duration(example).is_ok()) {
+                self.faults.extend(span(at, Some(value)).err());
+                return false;
+            }
             let example = example.map(|example| format!(", such as {}", example.get(0).unwrap_or(example)));
             self.wrong(at, format!("must be {}{}", in_words(&allowed), example.unwrap_or_default()));
             return false;

@@ -55,7 +55,7 @@ use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use http::header::{ACCEPT, CONTENT_TYPE};
-use http::{HeaderMap, HeaderValue};
+use http::{HeaderMap, HeaderValue, Method};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use tower::Service as _;
@@ -73,7 +73,8 @@ use crate::peers::ProcessRole;
     info(
         title = "Eclusa",
         description = "Queues, paces and retries calls to rate-limited APIs. Errors are problem details (RFC 9457); with \
-                   `Accept: application/xml` they come as `application/problem+xml`."
+                   `Accept: application/xml` they come as `application/problem+xml`. A path answers a method that it does not \
+                   list with 405 (`MethodNotAllowed`)."
     ),
     components(schemas(model::JobEvent, model::LiveJob, live::LiveSnapshot, problem::ProblemDetails))
 )]
@@ -173,6 +174,7 @@ impl Service {
     ) -> Result<Response, Infallible> {
         let logged = self.access.as_ref().map(|api| Box::new(AccessLine::begin(&api.0, &request, peer)));
         let in_xml = wants_xml(request.headers());
+        let (method, uri) = (request.method().clone(), request.uri().clone());
         let mut response = match (head::check(&request), &self.lanes) {
             (Err(problem), _) => problem.into_response(),
             (Ok(()), Some(api)) if proxy::takes(request.uri().path()) => {
@@ -184,8 +186,13 @@ impl Service {
                 response
             }
         };
-        if in_xml && response.extensions().get::<OwnProblem>().is_some() {
-            response = problem_as_xml(response).await;
+        if let Some(OwnProblem { refusal }) = response.extensions().get() {
+            if let Some(refusal) = refusal {
+                refusal.log(response.status(), &method, &uri, peer);
+            }
+            if in_xml {
+                response = problem_as_xml(response).await;
+            }
         }
         Ok(match logged {
             Some(line) => line.of(response),
@@ -209,10 +216,13 @@ pub(crate) fn router(api: &Api, role: ProcessRole) -> Router {
         .route("/docs/page.js", get(docs::script))
         .route("/docs/page.css", get(docs::style))
         .fallback(async || Problem::new(Kind::NotFound, "There is nothing at this path; see /docs"))
-        .method_not_allowed_fallback(async || {
-            Problem::new(Kind::MethodNotAllowed, "See /docs for what this path takes")
-        })
+        .method_not_allowed_fallback(wrong_method)
         .with_state(api.clone())
+}
+
+async fn wrong_method(method: Method) -> Problem {
+    let detail = format!("This path does not support {method}; the header Allow lists what it supports");
+    Problem::new(Kind::MethodNotAllowed, detail)
 }
 
 fn health_of_a_worker(api: &Api) -> Router {
@@ -227,6 +237,7 @@ fn health_of_a_worker(api: &Api) -> Router {
                 "This process only runs jobs (--role worker); send requests to one with --role all or api",
             )
         })
+        .method_not_allowed_fallback(wrong_method)
         .with_state(api.clone())
 }
 

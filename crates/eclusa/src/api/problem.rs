@@ -1,10 +1,11 @@
 //! Errors as callers see them: RFC 9457 problem details, one type per kind of error.
 
 use std::borrow::Cow;
+use std::net::SocketAddr;
 
 use axum::response::{IntoResponse, Response};
 use http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
-use http::{HeaderName, HeaderValue, StatusCode};
+use http::{HeaderName, HeaderValue, Method, StatusCode, Uri};
 use serde_json::{Map, Value, json};
 use utoipa::openapi::RefOr;
 use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
@@ -12,9 +13,10 @@ use utoipa::{PartialSchema, ToSchema};
 
 use super::access;
 use super::json;
-use super::model::vocabulary::JobStatus;
+use super::model::vocabulary::{JobStatus, ProblemReason};
+use crate::config::Key;
 use crate::intake::Fault;
-use crate::telemetry::log_refusal;
+use crate::telemetry::{RefusedRequest, log_refusal};
 
 /// The kinds of error, each with the last part of its `type`, its status and its title.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -197,7 +199,7 @@ pub(super) struct ProblemDetails {
     #[schema(nullable = false)]
     errors: Option<Vec<FieldError>>,
     /// With `quota-exceeded`: the gate that denied. With `job-dropped`: why it was dropped.
-    #[schema(nullable = false)]
+    #[schema(value_type = Option<ProblemReason>, nullable = false)]
     reason: Option<String>,
     /// With `quota-exceeded`: the limits that are exhausted.
     #[serde(rename = "violated-policies")]
@@ -249,8 +251,8 @@ pub(super) struct Problem {
     kind: Kind,
     members: Map<String, Value>,
     headers: Vec<(HeaderName, HeaderValue)>,
-    /// Method and path of a request refused for its key, for the log.
-    request: Option<String>,
+    /// The name of the key that a refused request was sent with, for the log.
+    key: Option<String>,
 }
 
 impl Problem {
@@ -268,7 +270,7 @@ impl Problem {
             }
             _ => Vec::new(),
         };
-        Self { kind, members, headers, request: None }
+        Self { kind, members, headers, key: None }
     }
 
     /// Everything that is wrong with a request, by field.
@@ -306,10 +308,9 @@ impl Problem {
         self
     }
 
-    /// Sets the method and path that the log reports.
-    #[must_use]
-    pub(super) fn of_request(self, method: &http::Method, path: &str) -> Self {
-        Self { request: Some(format!("{method} {}", access::masked_path(path))), ..self }
+    /// Something that a known key may not do. The log reports the key's name.
+    pub(super) fn forbidden(key: &Key, detail: impl Into<String>) -> Self {
+        Self { key: Some(key.name.clone()), ..Self::new(Kind::Forbidden, detail) }
     }
 
     /// Sets `Retry-After`.
@@ -327,22 +328,46 @@ impl Problem {
 }
 
 /// Marks a problem response as Eclusa's own, not an upstream's.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct OwnProblem;
+#[derive(Debug, Clone)]
+pub(super) struct OwnProblem {
+    /// Set if the request was refused for its key.
+    pub(super) refusal: Option<Refusal>,
+}
+
+/// Why a request was refused for its key.
+#[derive(Debug, Clone)]
+pub(super) struct Refusal {
+    /// The key's name, if it is known.
+    key: Option<String>,
+    reason: String,
+}
+
+impl Refusal {
+    /// Logs and counts the refusal of this request.
+    pub(super) fn log(&self, status: StatusCode, method: &Method, uri: &Uri, client: SocketAddr) {
+        log_refusal(&RefusedRequest {
+            status: status.as_u16(),
+            request: access::masked_request(method, uri),
+            key: self.key.as_deref(),
+            client,
+            reason: &self.reason,
+        });
+    }
+}
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let (_, status, _) = self.kind.facts();
-        if matches!(self.kind, Kind::Unauthorized | Kind::Forbidden) {
-            let reason = self.members.get("detail").and_then(Value::as_str).unwrap_or_default();
-            log_refusal(status.as_u16(), self.request.as_deref(), reason);
-        }
+        let refusal = matches!(self.kind, Kind::Unauthorized | Kind::Forbidden).then(|| {
+            let reason = self.members.get("detail").and_then(Value::as_str).unwrap_or_default().to_owned();
+            Refusal { key: self.key, reason }
+        });
         let body = Value::Object(self.members).to_string();
         let mut response = (status, body).into_response();
         let json = HeaderValue::from_static("application/problem+json");
         response.headers_mut().insert(CONTENT_TYPE, json);
         response.headers_mut().extend(self.headers);
-        response.extensions_mut().insert(OwnProblem);
+        response.extensions_mut().insert(OwnProblem { refusal });
         response
     }
 }

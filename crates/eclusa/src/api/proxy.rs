@@ -35,15 +35,13 @@ pub(super) fn takes(path: &str) -> bool {
 pub(super) async fn proxy(api: &ApiState, request: http::Request<Incoming>) -> Result<Response, Problem> {
     let current = api.rules.get();
     let (mut parts, body) = request.into_parts();
-    let caller = Caller::of(&parts, &current.config.keys);
-    let caller = caller.map_err(|problem| problem.of_request(&parts.method, parts.uri.path()))?;
+    let caller = Caller::of(&parts, &current.config.keys)?;
     let (lane, path) = split(parts.uri.path());
     let (lane, rules) = submit::lane_of(&current.config, &caller, lane)?;
     let path =
         target::normalise(path).map_err(|bad| Problem::new(Kind::BadRequest, format!("The path {bad}")))?;
     let query = parts.uri.query().map(target::query).transpose();
     let query = query.map_err(|bad| Problem::new(Kind::BadRequest, format!("The query {bad}")))?;
-    headers::check_own(&parts.headers)?;
     remove_lone_state(&mut parts.headers);
     let head = RequestHead { method: parts.method, path, query, headers: parts.headers };
     if rules.mode == Mode::Direct {

@@ -27,7 +27,8 @@ use super::state::Api;
 use crate::config::{Key, Role};
 use crate::rules::CurrentRules;
 
-const NAME: &str = "eclusa_session";
+/// The cookie's name.
+pub(super) const NAME: &str = "eclusa_session";
 /// How long a session lasts.
 const LASTS: Span = Span::from_secs(12 * 60 * 60);
 
@@ -119,20 +120,14 @@ pub(super) async fn show(here: SignIn, headers: HeaderMap, _: NoQuery) -> Json<S
 /// Sets a cookie that is valid on every process with the same config, until it expires or the key is removed.
 #[utoipa::path(post, path = "/v1/session", tag = "session", request_body = Credentials,
     responses((status = 200, body = Session, headers(("set-cookie" = String, description = "The session")))))]
-pub(super) async fn begin(
-    here: SignIn,
-    from: SameOrigin,
-    _: NoQuery,
-    body: Body,
-) -> Result<Response, Problem> {
+pub(super) async fn begin(here: SignIn, _: SameOrigin, _: NoQuery, body: Body) -> Result<Response, Problem> {
     let Credentials { key } = body.object()?;
     let rules = here.rules.get();
     if rules.config.keys.is_empty() {
         return Ok(Json(Session::everybody()).into_response());
     }
     let Some(key) = auth::find(&rules.config.keys, key.as_bytes()) else {
-        let problem = Problem::new(Kind::Unauthorized, "The key is not one of the config's [[auth.keys]]");
-        return Err(problem.of_request(&from.0.method, from.0.uri.path()));
+        return Err(Problem::new(Kind::Unauthorized, "The key is not one of the config's [[auth.keys]]"));
     };
     let expires = here.clock.now() + LASTS;
     let cookie = set_cookie(&value(key, expires), LASTS, rules.config.server.tls.is_some());
@@ -149,13 +144,12 @@ pub(super) async fn end(here: SignIn, _: SameOrigin, _: NoQuery) -> Response {
 }
 
 /// A request that no page of another site sent.
-pub(super) struct SameOrigin(Parts);
+pub(super) struct SameOrigin;
 
 impl<S: Sync> FromRequestParts<S> for SameOrigin {
     type Rejection = Problem;
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
-        auth::refuse_foreign_site(parts)?;
-        Ok(Self(parts.clone()))
+        auth::refuse_foreign_site(parts).map(|()| Self)
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{FromRequestParts, State};
-use eclusa_core::gate::CallResult;
+use eclusa_core::gate::{BreakerState, CallResult};
 use eclusa_core::{Name, Store, StoreError, UpstreamView};
 
 use super::audit::audit;
@@ -53,6 +53,29 @@ impl Upstreams {
         model::upstreams(views, |name| rules.config.spec.upstream(name).is_some())
     }
 
+    /// Counts a call that the caller made itself.
+    async fn record(
+        &self,
+        caller: &Caller,
+        upstream: Name,
+        result: CallResult,
+    ) -> Result<Json<Breaker>, Problem> {
+        let call = match result {
+            CallResult::Success => ("success", "a reported success"),
+            _ => ("failure", "a reported failure"),
+        };
+        let before = self.breaker(&upstream).await?;
+        let after = self.decider.record(upstream.clone(), result).await;
+        audit_change(caller, call, &upstream, before, &after);
+        self.shown(upstream.as_str(), after)
+    }
+
+    /// The state of a breaker.
+    async fn breaker(&self, upstream: &Name) -> Result<Option<BreakerState>, Problem> {
+        let views = self.store.upstreams().await.map_err(|error| unavailable(&error))?;
+        Ok(views.iter().find(|view| view.name == *upstream).and_then(state))
+    }
+
     fn shown(
         &self,
         name: &str,
@@ -60,6 +83,32 @@ impl Upstreams {
     ) -> Result<Json<Breaker>, Problem> {
         let view = view.map_err(|error| unavailable(&error))?;
         breaker_of(&view.ok_or_else(|| unknown(&self.rules, name))?)
+    }
+}
+
+fn state(view: &UpstreamView) -> Option<BreakerState> {
+    view.breaker.as_ref().map(|breaker| breaker.state)
+}
+
+/// Writes an audit line if a call by hand opened or closed a breaker. If several calls arrive at the same time, more than
+/// one may be logged for one change.
+fn audit_change(
+    caller: &Caller,
+    (action, by_what): (&str, &str),
+    upstream: &Name,
+    before: Option<BreakerState>,
+    after: &Result<Option<UpstreamView>, StoreError>,
+) {
+    let after = after.as_ref().ok().and_then(Option::as_ref).and_then(state);
+    match after.filter(|_| before != after) {
+        Some(BreakerState::Open) => {
+            audit!(caller, action, %upstream, state = "open", "Breaker opened by {by_what}");
+        }
+        Some(BreakerState::Closed) => {
+            audit!(caller, action, %upstream, state = "closed", "Breaker closed by {by_what}");
+        }
+        // Only time makes it half open.
+        Some(BreakerState::HalfOpen) | None => {}
     }
 }
 
@@ -135,7 +184,7 @@ pub(super) async fn failure(
     _: NoQuery,
 ) -> Result<Json<Breaker>, Problem> {
     let upstream = changeable(&upstreams.rules, &caller, Right::Enqueue, &name)?;
-    upstreams.shown(&name, upstreams.decider.record(upstream, CallResult::Failed).await)
+    upstreams.record(&caller, upstream, CallResult::Failed).await
 }
 
 /// Report to a breaker that a call made elsewhere succeeded
@@ -148,7 +197,7 @@ pub(super) async fn success(
     _: NoQuery,
 ) -> Result<Json<Breaker>, Problem> {
     let upstream = changeable(&upstreams.rules, &caller, Right::Enqueue, &name)?;
-    upstreams.shown(&name, upstreams.decider.record(upstream, CallResult::Success).await)
+    upstreams.record(&caller, upstream, CallResult::Success).await
 }
 
 /// Close a breaker whose open window is over
@@ -163,7 +212,10 @@ pub(super) async fn try_recover(
     _: NoQuery,
 ) -> Result<Json<Breaker>, Problem> {
     let upstream = changeable(&upstreams.rules, &caller, Right::Enqueue, &name)?;
-    upstreams.shown(&name, upstreams.decider.recover(upstream).await)
+    let before = upstreams.breaker(&upstream).await?;
+    let after = upstreams.decider.recover(upstream.clone()).await;
+    audit_change(&caller, ("try_recover", "try-recover"), &upstream, before, &after);
+    upstreams.shown(&name, after)
 }
 
 /// Close a breaker and clear its upstream's cooldown and Retry-After

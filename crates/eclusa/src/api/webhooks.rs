@@ -12,6 +12,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::extract::{Body, Path, Query};
 use super::find::no_such_job;
+use super::model::vocabulary::JobStatus;
 use super::problem::{Kind, Problem};
 use super::state::Api;
 use super::store_problem::unavailable;
@@ -64,6 +65,7 @@ pub(super) struct WebhookReceipt {
     /// upstream reports that it still works.
     changed: bool,
     /// The job's status afterwards.
+    #[schema(value_type = JobStatus)]
     status: &'static str,
 }
 

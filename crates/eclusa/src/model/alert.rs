@@ -10,8 +10,8 @@ use super::iso;
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Alert {
-    /// The rule: `dead_letters`, `dead_letter_rate`, `tenant_dead_letters`, `oldest_wait`, `breaker_open`, `policy_low`,
-    /// `redis_memory`, `redis_rejected_connections`, `redis_aof_off`, `redis_eviction` or `store_lost_data`.
+    /// The rule.
+    #[schema(value_type = super::vocabulary::AlertName)]
     pub name: String,
     /// `warning` or `critical`.
     #[schema(value_type = super::vocabulary::Severity)]

@@ -3,6 +3,8 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::vocabulary::{CodeClass, CodeClassifiedBy};
+
 /// The codes that calls to an upstream failed with.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
@@ -27,8 +29,10 @@ pub struct CodeOutcome {
     /// The status, or a word for a failure without one.
     pub code: String,
     /// How it is classified now: `retryable` or `permanent`.
+    #[schema(value_type = CodeClass)]
     pub class: String,
     /// The source of the classification: `config`, `built_in`, or `default` for a general rule.
+    #[schema(value_type = CodeClassifiedBy)]
     pub classified_by: String,
     /// Calls that failed with it.
     pub seen: u64,
@@ -45,5 +49,6 @@ pub struct CodeOutcome {
     pub cure_share: Option<f64>,
     /// The proposed classification: `retryable` or `permanent`. Only for codes classified by `default`.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<CodeClass>)]
     pub proposed: Option<String>,
 }

@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 
 use super::iso;
 use super::shown::{Shown, ShownRequest, shown};
-use super::vocabulary::{JobStatus, Priority, TimelineEvent};
+use super::vocabulary::{JobReason, JobStatus, Priority, TimelineEvent};
 use crate::config::Field;
 use crate::request::{Envelope, Response};
 use crate::words::served;
@@ -98,6 +98,7 @@ pub struct Job {
     pub status: String,
     /// Why it was dropped, or the source of its result if not its own call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<JobReason>)]
     pub reason: Option<String>,
     /// When it was accepted.
     #[schema(format = DateTime)]

@@ -21,5 +21,5 @@ pub(crate) use logs::{flush, print, start};
 pub(crate) use metrics::Metrics;
 pub(crate) use policies::policy_levels;
 pub(crate) use rates::{EVERY, Rates};
-pub(crate) use refusals::log_refusal;
+pub(crate) use refusals::{RefusedRequest, log_refusal};
 pub(crate) use snapshot::Snapshot;

@@ -1,5 +1,6 @@
 //! Log lines for requests refused for their key. They are rate limited, so that guessing keys does not fill the disk.
 
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -45,14 +46,27 @@ impl LineQuota {
     }
 }
 
-/// Logs and counts a request refused with 401 or 403. `reason` never contains the key.
-pub(crate) fn log_refusal(status: u16, request: Option<&str>, reason: &str) {
-    let count = if status == 401 { &REFUSALS.unauthorized } else { &REFUSALS.forbidden };
+/// A request refused with 401 or 403, for the log.
+pub(crate) struct RefusedRequest<'a> {
+    pub(crate) status: u16,
+    /// Method, path and query, masked.
+    pub(crate) request: String,
+    /// The name of the key, if the request was sent with a known one.
+    pub(crate) key: Option<&'a str>,
+    pub(crate) client: SocketAddr,
+    /// Never contains the key.
+    pub(crate) reason: &'a str,
+}
+
+/// Logs and counts a refused request.
+pub(crate) fn log_refusal(refused: &RefusedRequest<'_>) {
+    let RefusedRequest { status, request, key, client, reason } = refused;
+    let count = if *status == 401 { &REFUSALS.unauthorized } else { &REFUSALS.forbidden };
     count.fetch_add(1, Ordering::Relaxed);
     let skipped = REFUSALS.quota.lock().unwrap_or_else(PoisonError::into_inner).take(Instant::now());
     if let Some(skipped) = skipped {
         let skipped = Some(skipped).filter(|skipped| *skipped > 0);
-        tracing::warn!(status, request, reason, skipped, "Request refused");
+        tracing::warn!(status, request, key, %client, reason, skipped, "Request refused");
     }
 }
 

@@ -140,6 +140,32 @@ async fn changes_by_an_operator_are_logged_with_the_name_of_the_key() {
     );
 }
 
+/// Workers report their own calls; what they change has the name of their key.
+#[tokio::test]
+async fn a_breaker_that_a_key_opens_or_closes_is_logged_with_its_name() {
+    let keys = "[[auth.keys]]\nname = \"app\"\nrole = \"producer\"\nkey = \"producer-0123456789\"\n";
+    let breaker = "breaker = { failures = 2, open_for = \"100ms\" }";
+    let program = Program::start(&(rules("http://127.0.0.1:9", breaker) + keys), &[]).await;
+    let report = async |call: &str| {
+        let headers = [("authorization", "Bearer producer-0123456789")];
+        let answer = program.send("POST", &format!("/v1/breakers/up/{call}"), &headers, "").await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        answer.json()["state"].clone()
+    };
+    let audited = || program.log().into_iter().filter(|line| line.get("audit").is_some()).count();
+    assert_eq!((report("failure").await, report("failure").await), (json!("closed"), json!("open")));
+    let by = |action, state| [("audit", action), ("by", "app"), ("upstream", "up"), ("state", state)];
+    program.logged("Breaker opened by a reported failure", &by("failure", "open")).await;
+    assert_eq!(report("success").await, "closed");
+    program.logged("Breaker closed by a reported success", &by("success", "closed")).await;
+    for call in ["success", "try-recover", "failure", "failure"] {
+        report(call).await;
+    }
+    while report("try-recover").await != "closed" {}
+    program.logged("Breaker closed by try-recover", &by("try_recover", "closed")).await;
+    assert_eq!(audited(), 4, "reports that change nothing are not logged");
+}
+
 #[tokio::test]
 async fn refused_keys_are_logged_a_few_at_a_time_and_never_shown() {
     let upstream = FakeUpstream::start(Answer::status(200)).await.unwrap();
@@ -153,8 +179,14 @@ async fn refused_keys_are_logged_a_few_at_a_time_and_never_shown() {
         let answer = program.send("GET", "/proxy/fast/12345678901?cpf=12345678901", &wrong, "").await;
         assert_eq!(answer.status, 401);
     }
-    program.logged("Request refused", &[("status", "403")]).await;
-    program.logged("Request refused", &[("status", "401"), ("request", "GET /proxy/fast/***")]).await;
+    let forbidden = [("status", "403"), ("request", "POST /v1/lanes/work/pause"), ("key", "app")];
+    let forbidden = program.logged("Request refused", &forbidden).await;
+    let unauthorized = [("status", "401"), ("request", "GET /proxy/fast/***?cpf=***")];
+    let unauthorized = program.logged("Request refused", &unauthorized).await;
+    assert!(unauthorized.get("key").is_none(), "{unauthorized}");
+    for line in [forbidden, unauthorized] {
+        assert!(line["client"].as_str().unwrap().starts_with("127.0.0.1:"), "{line}");
+    }
     assert_eq!(said(&program, "Request refused").len(), 10);
     let log = format!("{:?}", program.log());
     assert!(!log.contains("guessed-secret") && !log.contains("12345678901"), "{log}");
@@ -191,6 +223,11 @@ async fn with_an_access_log_each_request_is_a_line_without_its_values() {
     assert!(line.get("cutOff").is_none(), "{line}");
     let answer = program.send("POST", "/v1/lanes/work/jobs", &headers[..1], r#"{"request":{}}"#).await;
     program.logged("POST /v1/lanes/work/jobs 202", &[("jobId", answer.header("eclusa-job-id"))]).await;
+    let waits = [headers[0], ("prefer", "wait=10")];
+    let answer = program.send("POST", "/v1/lanes/work/jobs", &waits, r#"{"request":{}}"#).await;
+    let job = answer.json()["jobId"].as_str().unwrap().to_owned();
+    assert_eq!((answer.status, answer.header("eclusa-job-id")), (200, job.as_str()));
+    program.logged("POST /v1/lanes/work/jobs 200", &[("jobId", &job)]).await;
     program.get("/livez").await;
     let line = program.logged("GET /livez 200", &[]).await;
     assert!(line.get("key").is_none() && line.get("query").is_none(), "{line}");

@@ -1,6 +1,7 @@
 //! The OpenAPI document: what the handlers declare, completed with what many calls share: their names, errors, keys,
 //! response headers, and the methods of the proxy.
 
+mod examples;
 mod operations;
 
 use std::collections::BTreeMap;
@@ -8,8 +9,9 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 use utoipa::openapi::OpenApi;
 
-use self::operations::{OPERATIONS, Operation, PROXY};
+use self::operations::{OPERATIONS, Operation, PATH, PROXY};
 use super::problem::Kind;
+use super::session;
 
 /// Tags of the calls, with descriptions.
 const TAGS: [(&str, &str); 13] = [
@@ -42,13 +44,20 @@ pub(super) fn complete(api: &OpenApi) -> Value {
             complete_call(call, operation, &mut errors);
         }
     }
+    errors.insert(pascal_case(Kind::MethodNotAllowed.word()), error(&[Kind::MethodNotAllowed]));
     document["components"]["responses"] = errors.into_iter().collect::<Map<_, _>>().into();
     document["components"]["securitySchemes"] = json!({ "bearer": {
         "type": "http",
         "scheme": "bearer",
         "description": "A key from `[[auth.keys]]` of the config. A server without keys accepts only local programs, without a key.",
+    }, "session": {
+        "type": "apiKey",
+        "in": "cookie",
+        "name": session::NAME,
+        "description": "The cookie of `POST /v1/session`, for pages of this server. Not accepted by `/proxy`.",
     } });
-    document["security"] = json!([{ "bearer": [] }]);
+    document["security"] = json!([{ "bearer": [] }, { "session": [] }]);
+    examples::add(&mut document);
     document["tags"] = TAGS.iter().map(|(name, text)| json!({ "name": name, "description": text })).collect();
     document["webhooks"] = job_ended();
     document
@@ -80,6 +89,8 @@ fn complete_call(call: &mut Value, operation: &Operation, errors: &mut BTreeMap<
     }
     if operation.open {
         call["security"] = json!([]);
+    } else if operation.path == PATH {
+        call["security"] = json!([{ "bearer": [] }]);
     }
     let mut by_status: BTreeMap<u16, Vec<Kind>> = BTreeMap::new();
     for kind in kinds(call, operation) {
@@ -123,19 +134,16 @@ fn complete_parameter(parameter: &mut Value, path: &str) {
 
 /// The errors of a call: those that follow from its shape, then its own.
 fn kinds(call: &Value, operation: &Operation) -> Vec<Kind> {
-    let mut kinds = Vec::new();
+    // Every call refuses unknown query parameters or headers.
+    let mut kinds = vec![Kind::Invalid];
     if !operation.open {
         kinds.extend([Kind::Unauthorized, Kind::Forbidden]);
     }
     if operation.path.contains('{') {
         kinds.extend([Kind::BadRequest, Kind::NotFound]);
     }
-    let parameters = call["parameters"].as_array();
-    if parameters.is_some_and(|all| all.iter().any(|one| one["in"] == "query" || one["in"] == "header")) {
-        kinds.push(Kind::Invalid);
-    }
     if call.get("requestBody").is_some() {
-        kinds.extend([Kind::BadRequest, Kind::TooSlow, Kind::TooLarge, Kind::Invalid]);
+        kinds.extend([Kind::BadRequest, Kind::TooSlow, Kind::TooLarge, Kind::TooManyBodies]);
     }
     if operation.path != "/livez" {
         kinds.push(Kind::StoreUnavailable);
@@ -165,6 +173,7 @@ fn error(kinds: &[Kind]) -> Value {
     let mut response = json!({ "description": description, "content": content });
     let headers: &[&str] = match kinds[0].status().as_u16() {
         401 => &["WWW-Authenticate"],
+        405 => &["Allow"],
         429 => &["Retry-After", "RateLimit", "RateLimit-Policy"],
         503 => &["Retry-After"],
         _ => &[],
@@ -181,6 +190,8 @@ fn add_headers(response: &mut Value, status: &str, waits: bool, path: &str) {
     let mut names = Vec::new();
     if accepted {
         names.extend(["Location", "Eclusa-Job-Id"]);
+    } else if waits {
+        names.push("Eclusa-Job-Id");
     }
     if waits {
         names.push("Preference-Applied");
@@ -189,13 +200,7 @@ fn add_headers(response: &mut Value, status: &str, waits: bool, path: &str) {
         names.push("Cache-Status");
     }
     if path.starts_with("/proxy/") && !accepted {
-        names.extend([
-            "Eclusa-Job-Id",
-            "Eclusa-Upstream",
-            "Eclusa-Attempts",
-            "RateLimit",
-            "RateLimit-Policy",
-        ]);
+        names.extend(["Eclusa-Upstream", "Eclusa-Attempts", "RateLimit", "RateLimit-Policy"]);
     }
     for name in names {
         response["headers"][name] = header(name);
@@ -205,6 +210,7 @@ fn add_headers(response: &mut Value, status: &str, waits: bool, path: &str) {
 /// A response header; none is in every response.
 fn header(name: &str) -> Value {
     let (kind, description) = match name {
+        "Allow" => ("string", "The methods of the path."),
         "Location" => ("string", "The URL of the job."),
         "Eclusa-Job-Id" => ("string", "The job's id."),
         "Eclusa-Upstream" => ("string", "The last upstream of the job."),
@@ -303,6 +309,142 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// What is wrong with a value according to a schema, with where.
+    fn faults(document: &Value, schema: &Value, value: &Value, at: &str) -> Vec<String> {
+        if let Some(name) = schema["$ref"].as_str() {
+            return faults(document, document.pointer(&name[1..]).unwrap(), value, at);
+        }
+        let of = |schema: &Value, value: &Value, at: &str| faults(document, schema, value, at);
+        let alternatives = schema["oneOf"].as_array().map(Vec::as_slice).unwrap_or_default();
+        if !alternatives.is_empty() {
+            let fits = alternatives.iter().any(|one| of(one, value, at).is_empty());
+            return if fits { Vec::new() } else { vec![format!("{at}: none of oneOf: {value}")] };
+        }
+        if let Some(parts) = schema["allOf"].as_array() {
+            return parts.iter().flat_map(|part| of(part, value, at)).collect();
+        }
+        let is = |kind: &Value| match kind.as_str().unwrap() {
+            "null" => value.is_null(),
+            "boolean" => value.is_boolean(),
+            "integer" => value.is_i64(),
+            "number" => value.is_number(),
+            "string" => value.is_string(),
+            "array" => value.is_array(),
+            _ => value.is_object(),
+        };
+        let right = match &schema["type"] {
+            Value::Null => true,
+            Value::Array(kinds) => kinds.iter().any(is),
+            kind => is(kind),
+        };
+        let listed = schema["enum"].as_array().is_none_or(|words| words.contains(value));
+        let time = schema["format"] != "date-time" || value.as_str().is_none_or(|text| text.ends_with('Z'));
+        let mut found = Vec::new();
+        if !right || !listed || !time {
+            found.push(format!("{at}: {value}"));
+        }
+        let items = value.as_array().map(Vec::as_slice).unwrap_or_default();
+        found.extend(items.iter().flat_map(|item| of(&schema["items"], item, &format!("{at}[]"))));
+        for (name, value) in value.as_object().into_iter().flatten() {
+            match (schema["properties"].get(name), schema.get("additionalProperties")) {
+                (Some(schema), _) | (None, Some(schema)) => {
+                    found.extend(of(schema, value, &format!("{at}.{name}")));
+                }
+                (None, None) if schema.get("properties").is_some() => {
+                    found.push(format!("{at}.{name} is unknown"));
+                }
+                (None, None) => {}
+            }
+        }
+        let required = schema["required"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let missing = required.iter().filter(|name| value.get(name.as_str().unwrap()).is_none());
+        found.extend(missing.map(|name| format!("{at}.{name} is missing")));
+        found
+    }
+
+    #[test]
+    fn every_json_response_has_an_example_that_fits_its_schema() {
+        let (document, mut seen) = (complete(&description()), 0);
+        for (method, path, call) in operations(&document) {
+            for (status, response) in call["responses"].as_object().unwrap() {
+                let content = &response["content"]["application/json"];
+                if !status.starts_with('2') || content.is_null() {
+                    continue;
+                }
+                let named = content["schema"]["$ref"].as_str().and_then(|name| document.pointer(&name[1..]));
+                let example =
+                    content.get("example").or_else(|| named.and_then(|schema| schema.get("example")));
+                let example = example.unwrap_or_else(|| panic!("{method} {path} {status} has no example"));
+                // Members of the parts of `allOf` are unknown to each other.
+                let mut found = faults(&document, &content["schema"], example, "");
+                found.retain(|fault| path != "/v1/status" || !fault.ends_with("is unknown"));
+                assert!(found.is_empty(), "{method} {path} {status}: {found:?}");
+                seen += 1;
+            }
+        }
+        assert!(seen > 50, "{seen}");
+        let lane = json!({ "$ref": "#/components/schemas/Lane" });
+        let wrong = json!({ "name": 7, "mode": "fast", "lastStart": "soon", "extra": 1 });
+        let found = faults(&document, &lane, &wrong, "");
+        for part in [
+            ".name: 7",
+            ".mode: \"fast\"",
+            ".lastStart: \"soon\"",
+            ".extra is unknown",
+            "\"paused\" is missing",
+        ] {
+            assert!(found.iter().any(|fault| fault.contains(part)), "{part}: {found:?}");
+        }
+    }
+
+    /// Whether a text lists words, as in "`ok`, or `lost` …".
+    fn lists_words(text: &str) -> bool {
+        let is_word = |part: &str| {
+            !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_')
+        };
+        // Odd parts are between backticks.
+        let parts: Vec<&str> = text.split('`').collect();
+        let between = |part: &&[&str]| {
+            is_word(part[0]) && is_word(part[2]) && [", ", " or ", ", or "].contains(&part[1])
+        };
+        parts.windows(3).skip(1).step_by(2).any(|part| between(&part))
+    }
+
+    #[test]
+    fn every_closed_list_of_words_is_an_enum() {
+        assert!(lists_words("What it means: `fsync`, `write` or `replicate`."));
+        assert!(lists_words("`ok`, or `lost` while it does not answer."));
+        assert!(!lists_words("The id (`id` or `Idempotency-Key`), or `text`."));
+        let document = complete(&description());
+        for (name, schema) in document["components"]["schemas"].as_object().unwrap() {
+            for (property, schema) in schema["properties"].as_object().into_iter().flatten() {
+                let text = schema["type"] == "string" || schema["type"] == json!(["string", "null"]);
+                let listed = schema["description"].as_str().is_some_and(lists_words);
+                assert!(!text || !listed || schema.get("enum").is_some(), "{name}.{property}: {schema}");
+            }
+        }
+    }
+
+    #[test]
+    fn errors_that_any_call_can_have_are_documented() {
+        let document = complete(&description());
+        for (method, path, call) in operations(&document) {
+            let has = |status: &str, kind: &str| {
+                call["responses"][status]["$ref"].as_str().is_some_and(|name| name.contains(kind))
+            };
+            assert!(has("422", "Invalid"), "{method} {path}");
+            assert_eq!(
+                has("503", "TooManyBodies"),
+                call.get("requestBody").is_some() || path == PATH,
+                "{path}"
+            );
+            let bearer_only = json!([{ "bearer": [] }]);
+            assert_eq!(call["security"] == bearer_only, path == PATH, "{method} {path}");
+        }
+        assert!(document["components"]["responses"]["MethodNotAllowed"]["headers"]["Allow"].is_object());
+        assert_eq!(document["components"]["securitySchemes"]["session"]["name"], "eclusa_session");
     }
 
     #[test]

@@ -94,11 +94,12 @@ pub(super) const OPERATIONS: [Operation; 52] = [
     open("receiveWebhook", "post", "/v1/webhooks/{upstream}/{jobId}", &[Kind::Unauthorized]),
 ];
 
-const PATH: &str = "/proxy/{lane}/{path}";
+pub(super) const PATH: &str = "/proxy/{lane}/{path}";
 const PASSED_ON: &[Kind] = &[
     Kind::Conflict,
     Kind::TooLarge,
     Kind::TooSlow,
+    Kind::TooManyBodies,
     Kind::IdempotencyConflict,
     Kind::QuotaExceeded,
     Kind::QueueFull,

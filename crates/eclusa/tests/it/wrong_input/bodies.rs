@@ -5,6 +5,9 @@ use serde_json::{Value, json};
 use super::{Program, assert_problem, start, start_well};
 use eclusa::fake::Answer;
 
+const NO_UNIT: &str =
+    "has no unit: write a whole number and a unit: \"500ms\", \"10s\", \"5m\", \"24h\", \"7d\"";
+
 /// The pointers and problems of an answer to an invalid body.
 async fn wrong(program: &Program, path: &str, body: &Value) -> Vec<(String, String)> {
     let answer = program.post(path, body).await;
@@ -32,7 +35,7 @@ async fn everything_that_is_wrong_with_a_job_is_reported_at_once() {
         ("/request/path", "must be text"),
         ("/request/verb", "is unknown; known are `body`, `headers`, `method`, `path`, `query`"),
         ("/tenant", "must be text"),
-        ("/ttl", "must be text, such as \"10s\""),
+        ("/ttl", NO_UNIT),
         ("/priority", "must be one of high, normal, low"),
         ("/request/method", "is not a method that can be passed on"),
     ]);
@@ -88,6 +91,11 @@ async fn an_array_is_no_object() {
     for path in ["/v1/lanes/work/jobs", "/v1/limits/up/acquire", "/v1/dead-letters/replay"] {
         assert_eq!(wrong(&program, path, &job).await, body, "{path}");
     }
+    // And an object is no array.
+    for batch in [json!({ "request": {} }), json!("jobs"), Value::Null] {
+        let found = wrong(&program, "/v1/lanes/work/jobs/batch", &batch).await;
+        assert_eq!(found, problems(&[("", "must be an array")]), "{batch}");
+    }
     let inside = problems(&[("/request", "must be an object")]);
     let job = json!({ "request": ["GET", "/a", "", {}] });
     assert_eq!(wrong(&program, "/v1/lanes/work/jobs", &job).await, inside);
@@ -124,8 +132,7 @@ async fn other_bodies_are_reported_the_same_way() {
 #[tokio::test]
 async fn a_duration_needs_its_unit() {
     let (program, upstream) = start_well().await;
-    let help = "write a whole number and a unit: \"500ms\", \"10s\", \"5m\", \"24h\", \"7d\"";
-    let problem = format!("has no unit: {help}");
+    let problem = NO_UNIT.to_owned();
     for field in ["ttl", "delay"] {
         for value in [json!(2000), json!("2000"), json!(0), json!(1.5)] {
             let job = json!({ "request": {}, field: value });
@@ -137,6 +144,12 @@ async fn a_duration_needs_its_unit() {
         let found = wrong(&program, "/v1/limits/up/acquire", &json!({ "wait": value })).await;
         assert_eq!(found, [("/wait".to_owned(), problem.clone())]);
     }
+    // The same text if something else is wrong too.
+    let found = wrong(&program, "/v1/limits/up/acquire", &json!({ "wait": 5, "scope": 7 })).await;
+    assert_eq!(found, problems(&[("/scope", "must be text"), ("/wait", NO_UNIT)]));
+    let found = wrong(&program, "/v1/lanes/work/jobs", &json!({ "request": {}, "ttl": true, "id": 7 })).await;
+    let not_one = NO_UNIT.replacen("has no unit", "is not a duration", 1);
+    assert_eq!(found, problems(&[("/id", "must be text"), ("/ttl", &not_one)]));
     let header = program.send("GET", "/proxy/work/a", &[("eclusa-ttl", "2000")], "").await;
     let problem_of_header = assert_problem(&header, 422, "invalid");
     assert_eq!(problem_of_header["errors"], json!([{ "field": "Eclusa-Ttl", "problem": problem }]));

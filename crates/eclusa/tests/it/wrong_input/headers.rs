@@ -76,6 +76,49 @@ async fn an_unknown_eclusa_header_is_refused_with_a_suggestion() {
     assert!(upstream.requests().is_empty());
 }
 
+/// Every call refuses `Eclusa-*` headers that the OpenAPI document does not list for it, known or not.
+#[tokio::test]
+async fn no_call_ignores_an_eclusa_header() {
+    let (program, upstream) = start(Answer::status(200), "").await;
+    let document = program.get("/openapi.json").await.json();
+    let mut calls = 0;
+    for (path, methods) in document["paths"].as_object().unwrap() {
+        let named = path.replace("{lane}", "work").replace("{name}", "up").replace("{upstream}", "up");
+        let target = named.replace(['{', '}'], "");
+        // A response to HEAD has no body to look at.
+        for (method, call) in methods.as_object().unwrap().iter().filter(|(method, _)| *method != "head") {
+            let parameters = call["parameters"].as_array().map(Vec::as_slice).unwrap_or_default();
+            for (header, value) in [
+                ("Eclusa-Foo", "1"),
+                ("Eclusa-Job-Id", "1"),
+                ("Eclusa-Tenant", "acme"),
+                ("Eclusa-Priority", "high"),
+                ("Eclusa-Type", "a"),
+                ("Eclusa-Ttl", "10s"),
+            ] {
+                if parameters.iter().any(|one| one["name"] == header) {
+                    continue;
+                }
+                let body = "{\"request\":{}}";
+                let answer = program.send(&method.to_uppercase(), &target, &[(header, value)], body).await;
+                let problem = assert_problem(&answer, 422, "invalid");
+                let field = format!("Header {}", header.to_lowercase());
+                assert_eq!(problem["errors"][0]["field"], field, "{method} {path}: {problem}");
+                let helps = problem["detail"].as_str().unwrap().contains("did you mean");
+                assert!(!helps, "{method} {path}: {problem}");
+                calls += 1;
+            }
+        }
+    }
+    assert!(calls > 200, "{calls}");
+    let answer = program.send("POST", "/v1/limits/up/acquire", &[("eclusa-tenant", "acme")], "").await;
+    let problem = assert_problem(&answer, 422, "invalid");
+    assert!(problem["detail"].as_str().unwrap().contains("`scope`"), "{problem}");
+    let lane = program.get("/v1/lanes/work").await.json();
+    assert_eq!((&lane["totals"]["accepted"], &lane["paused"]), (&0.into(), &false.into()));
+    assert!(upstream.requests().is_empty());
+}
+
 /// RFC 7240: a preference that cannot be followed is ignored.
 #[tokio::test]
 async fn a_wait_that_is_no_number_of_seconds_is_ignored_and_not_confirmed() {

@@ -42,9 +42,24 @@ async fn another_method_is_not_allowed() {
     let (program, _upstream) = start_well().await;
     for (method, path) in [("PUT", "/v1/lanes"), ("DELETE", "/metrics"), ("GET", "/v1/lanes/work/jobs")] {
         let answer = program.send(method, path, &[], "").await;
-        assert_problem(&answer, 405, "method-not-allowed");
+        let problem = assert_problem(&answer, 405, "method-not-allowed");
         assert!(!answer.header("allow").is_empty(), "{method} {path}: {answer:?}");
+        assert!(problem["detail"].as_str().unwrap().contains(method), "{problem}");
     }
+}
+
+/// `curl -d` calls every body a form.
+#[tokio::test]
+async fn a_body_is_read_as_json_whatever_it_is_called() {
+    let (program, upstream) = start_well().await;
+    for kind in ["application/x-www-form-urlencoded", "text/plain", "application/xml"] {
+        let kind = [("content-type", kind)];
+        assert_eq!(program.send("POST", "/v1/lanes/work/jobs", &kind, "{\"request\":{}}").await.status, 202);
+        let answer = program.send("POST", "/v1/lanes/work/jobs", &kind, "a=b").await;
+        let problem = assert_problem(&answer, 400, "bad-request");
+        assert!(problem["detail"].as_str().unwrap().contains("JSON"), "{problem}");
+    }
+    upstream.wait_for(3).await;
 }
 
 #[tokio::test]
