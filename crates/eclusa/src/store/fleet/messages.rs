@@ -22,7 +22,7 @@ pub(super) struct Questions<'a> {
     /// The window it needs for its next question, in bytes; 0 if its window is large enough.
     pub(super) wants: u64,
     /// Whether it decides about gates locally: what it did without the owner is not reported yet.
-    pub(super) alone: bool,
+    pub(super) in_fallback: bool,
     /// Its rules, if the owner may not have them.
     #[serde(borrow)]
     pub(super) registration: Option<Registration<'a>>,
@@ -98,7 +98,7 @@ mod tests {
             stamp: 1_768_000_000_000,
             done_below: 41,
             wants: 300,
-            alone: true,
+            in_fallback: true,
             registration: Some(Registration { about: "all 7f", spec: Bytes::new(b"rules") }),
             items: vec![(41, Bytes::new(b"first")), (42, Bytes::new(b"second"))],
         }

@@ -235,7 +235,7 @@ mod tests {
             stamp: 1,
             done_below: 5,
             wants: 0,
-            alone: false,
+            in_fallback: false,
             registration: Some(registration),
             items: vec![(5, Bytes::new(question))],
         };
