@@ -89,8 +89,8 @@ fn rate(store: &EmbeddedStore, clients: &mut [Client]) -> Result<f64, StoreError
 /// The throughput of one client and of all clients.
 pub(crate) struct Rates {
     pub(crate) load: Load,
-    pub(crate) alone: f64,
-    pub(crate) together: f64,
+    pub(crate) one_client: f64,
+    pub(crate) all_clients: f64,
 }
 
 /// Life cycles per second for one number of waiting jobs and each of [`IN_FLIGHT`].
@@ -110,8 +110,8 @@ pub(crate) fn measure(
     for in_flight in IN_FLIGHT {
         at_once(&mut clients, |client| client.hold(&store, in_flight.div_ceil(CLIENTS)))?;
         let load = Load { waiting, tenants: tenant_count, in_flight };
-        let together = rate(&store, &mut clients)?;
-        rates.push(Rates { load, alone: rate(&store, &mut clients[..1])?, together });
+        let all_clients = rate(&store, &mut clients)?;
+        rates.push(Rates { load, one_client: rate(&store, &mut clients[..1])?, all_clients });
     }
     Ok(rates)
 }

@@ -74,7 +74,7 @@ fn main() -> Result<(), Failed> {
             let ack = if ack == "write" { Ack::Write } else { Ack::Fsync };
             let dir = env::temp_dir().join("eclusa-bench");
             for rates in embedded::measure(&dir, ack, *waiting, *tenants)? {
-                println!("{:?}: {:.0} alone, {:.0} together", rates.load, rates.alone, rates.together);
+                println!("{:?}: {:.0} with one client, {:.0} with all", rates.load, rates.one_client, rates.all_clients);
             }
             Ok(fs::remove_dir_all(&dir)?)
         }
@@ -164,12 +164,18 @@ fn measure_embedded(report: &mut Report, ack: Ack, subject: Subject, data: &Path
     let bytes = engine::record_bytes()?;
     for waiting in WAITING {
         for tenants in TENANTS {
-            let alone_limit = disk::measure(data, ack, 1, bytes)?;
-            let together_limit = disk::measure(data, ack, embedded::CLIENTS, bytes)?;
+            let one_client_limit = disk::measure(data, ack, 1, bytes)?;
+            let all_clients_limit = disk::measure(data, ack, embedded::CLIENTS, bytes)?;
             let store = data.join("store");
             for rates in embedded::measure(&store, ack, waiting, tenants)? {
-                report.throughput(subject, 1, rates.load, rates.alone, alone_limit);
-                report.throughput(subject, embedded::CLIENTS, rates.load, rates.together, together_limit);
+                report.throughput(subject, 1, rates.load, rates.one_client, one_client_limit);
+                report.throughput(
+                    subject,
+                    embedded::CLIENTS,
+                    rates.load,
+                    rates.all_clients,
+                    all_clients_limit,
+                );
             }
             fs::remove_dir_all(&store)?;
         }

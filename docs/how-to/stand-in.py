@@ -1,4 +1,4 @@
-"""An API to try the recipes on: python3 stand-in.py PORT
+"""An API to try the recipes on: python3 docs/how-to/stand-in.py PORT
 
 Answers everything with the number of the call. `?sleep=2` makes it slow, `?status=503` makes it fail.
 """

@@ -267,8 +267,8 @@ class WebhookTest(unittest.TestCase):
             job = Eclusa().enqueue("work", {"request": REQUEST, "callbackUrl": f"{url}/done"})["jobId"]
             self.assertTrue(done.wait(30))
         headers, body = heard[0]
-        told = verify_webhook(SECRET, headers, body)
-        self.assertEqual((told["jobId"], told["status"]), (job, "completed"))
+        callback = verify_webhook(SECRET, headers, body)
+        self.assertEqual((callback["jobId"], callback["status"]), (job, "completed"))
         without = {name: value for name, value in headers.items() if name.lower() != "webhook-id"}
         for secret, changed, other, now in [
             (SECRET, headers, body.replace(b"completed", b"failed"), None),

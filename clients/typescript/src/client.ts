@@ -124,11 +124,11 @@ export class Eclusa {
       if (response.status === 204 || !response.body) return;
       try {
         for await (const event of readEvents(response.body)) {
-          const told = JSON.parse(event.data) as api.JobEvent;
+          const parsed = JSON.parse(event.data) as api.JobEvent;
           last = Number(event.id ?? last);
           quiet = 0;
-          yield { id: last, ...told };
-          if (isFinal(told.status) && told.job) return;
+          yield { id: last, ...parsed };
+          if (isFinal(parsed.status) && parsed.job) return;
         }
       } catch (error) {
         options.signal?.throwIfAborted();

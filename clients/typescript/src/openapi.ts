@@ -2475,7 +2475,7 @@ export interface components {
         LiveJob: {
             /**
              * Format: date-time
-             * @description When.
+             * @description When it happened.
              */
             at?: string | null;
             /** @description The upstream's code, where it failed the job and gave one. */
@@ -3013,7 +3013,7 @@ export interface components {
         Transition: {
             /**
              * Format: date-time
-             * @description When.
+             * @description When the gate changed.
              */
             at?: string | null;
             /**
@@ -3143,7 +3143,7 @@ export interface components {
         UpstreamFailure: {
             /**
              * Format: date-time
-             * @description When.
+             * @description When the call failed.
              */
             at?: string | null;
             /** @description The HTTP status, SMTP reply, SES code, or a word for a failure without an answer. */

@@ -190,7 +190,7 @@ pub struct Watch {
 /// What the evaluating process knows and the store does not.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Evaluation {
-    /// Thresholds.
+    /// The thresholds at which alerts fire.
     pub limits: AlertLimits,
     /// Conditions that the process itself found.
     pub seen: Vec<Condition>,

@@ -26,7 +26,7 @@ use crate::views::{
 #[derive(Debug, Clone, Error)]
 pub enum StoreError {
     /// It stopped permanently. Everything it acknowledged is still where it was written.
-    #[error("the store has stopped: {cause}. Fix the cause and start again")]
+    #[error("the store has stopped: {cause}")]
     Stopped {
         /// Why it stopped.
         cause: Arc<str>,

@@ -171,7 +171,7 @@ pub struct LaneHold {
 pub struct LastFailure {
     /// The HTTP status, SMTP reply, SES code, or a word for a failure without an answer.
     pub code: Arc<str>,
-    /// When.
+    /// When the call failed.
     pub at: Time,
 }
 

@@ -22,10 +22,20 @@ enum ReloadError {
 /// began with.
 pub(crate) async fn reload(current: &CurrentRules, peers: &Peers, metrics: &Metrics, config: Config) {
     match apply(current, peers, metrics, config).await {
-        Ok(changes) => tracing::info!(changes = %changes, "The config was reloaded"),
+        Ok(changes) => {
+            tracing::info!(changes = %changes, "The config was reloaded");
+            log_warnings(&current.get().config);
+        }
         Err(error) => {
             tracing::error!(error = %error, "The config was not reloaded; the old one is in force");
         }
+    }
+}
+
+/// Logs what the config allows but cannot work.
+pub(crate) fn log_warnings(config: &Config) {
+    for warning in config.warnings() {
+        tracing::warn!(key = warning.key, help = warning.help, "{warning}");
     }
 }
 

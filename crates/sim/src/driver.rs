@@ -67,7 +67,7 @@ impl Process {
             ctx.net.log(format_args!("{} got {reply:?}", self.id));
         }
         self.machine.reply(Time::from_millis(now), reply);
-        self.tell(ctx, server);
+        self.handle_events(ctx, server);
         self.step(ctx, server);
     }
 
@@ -136,7 +136,7 @@ impl Process {
             self.changed = journal.change(&mut ctx.archive, chunk, ctx.net.bug);
         }
         self.machine.reply(Time::from_millis(self.clock(ctx)), Err(Unanswered));
-        self.tell(ctx, server);
+        self.handle_events(ctx, server);
         self.step(ctx, server);
     }
 

@@ -55,7 +55,7 @@ pub(crate) enum Value {
     },
     /// How many tokens are spent.
     Spent(u64),
-    /// Rules.
+    /// The rules that a process registered.
     Rule {
         /// When the process that brought them started.
         stamp: u64,
@@ -80,7 +80,7 @@ pub(crate) fn apply(state: &mut State, (key, value): Record) {
 /// See the module.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Engine {
-    /// Everything.
+    /// The current state.
     pub(crate) state: State,
     /// Changes that are in no chunk yet.
     pub(crate) staged: BTreeMap<Key, Option<Value>>,

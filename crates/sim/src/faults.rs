@@ -1,4 +1,4 @@
-//! Faults.
+//! Injects the faults of a run: kills, pauses, lost messages, fail-overs.
 
 use eclusa_fleet::ProcessId;
 

@@ -174,7 +174,7 @@ impl Process {
         let now = self.clock(ctx);
         self.run_engine(ctx, now);
         let step = self.next(ctx, now);
-        self.tell(ctx, server);
+        self.handle_events(ctx, server);
         match step {
             Step::Send(command) => self.send(ctx, server, command),
             Step::Idle(until) if until == Time::NEVER => {}
@@ -300,8 +300,8 @@ impl Process {
         }
     }
 
-    /// Handles an event of its ownership.
-    pub(crate) fn tell(&mut self, ctx: &mut Ctx, server: &mut Server) {
+    /// Handles the events of its ownership.
+    pub(crate) fn handle_events(&mut self, ctx: &mut Ctx, server: &mut Server) {
         for event in self.machine.events() {
             if !matches!(event, Event::Follows(_) | Event::Durable { .. }) {
                 ctx.net.log(format_args!("{} {event:?}", self.id));

@@ -103,7 +103,7 @@ pub async fn an_edited_replay_replaces_the_payload_of_its_letter<S: Store>(open:
     let grant = q.next().await;
     q.dead(&grant).await;
     let edit = |holds| {
-        let edit = NewJob { payload: b"mended"[..].into(), holds, ..job(9) };
+        let edit = NewJob { payload: b"edited"[..].into(), holds, ..job(9) };
         Replay { lane: name(LANE), letter: id(1), id: id(101), edit: Some(Box::new(edit)) }
     };
     let elsewhere = hold("nowhere", "cpf:1", bucket(5, 1, secs(1)), 1);
@@ -111,14 +111,14 @@ pub async fn an_edited_replay_replaces_the_payload_of_its_letter<S: Store>(open:
     assert_eq!(q.all_letters().await[0].letter.replay, None, "the letter stays as it is");
     assert_eq!(q.replay_fully(edit(vec![])).await, Replayed::As(id(101), vec![]));
     let grant = q.next().await;
-    assert_eq!((grant.job, &*grant.payload, &*grant.tenant), (id(101), &b"mended"[..], "acme"));
+    assert_eq!((grant.job, &*grant.payload, &*grant.tenant), (id(101), &b"edited"[..], "acme"));
     assert_eq!(q.job(101).await.key.as_deref(), Some("outbox-1"), "it is still the same message");
     q.dead(&grant).await;
     let letter = q.all_letters().await.remove(0);
-    assert_eq!((letter.job, &*letter.letter.payload, letter.letter.holds), (id(1), &b"mended"[..], vec![]));
+    assert_eq!((letter.job, &*letter.letter.payload, letter.letter.holds), (id(1), &b"edited"[..], vec![]));
     q.replay(1, 102).await;
     let grant = q.next().await;
-    assert_eq!(&*grant.payload, b"mended");
+    assert_eq!(&*grant.payload, b"edited");
     q.done(&grant).await;
     assert_eq!(q.letters().await, []);
 }

@@ -48,7 +48,7 @@ pub struct Registration {
     pub spec: Arc<Spec>,
 }
 
-/// So many names are shown of what follows other rules than those of a registration.
+/// The most names that a view lists of what follows other rules than those of a registration.
 const MAX_DIFFERING: usize = 20;
 
 /// A registration as shown.

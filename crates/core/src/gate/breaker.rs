@@ -47,11 +47,11 @@ impl BreakerSpec {
 /// What a breaker lets through.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BreakerState {
-    /// Everything.
+    /// It lets every call through.
     Closed,
-    /// Nothing.
+    /// It lets no call through.
     Open,
-    /// Probes.
+    /// It lets a few calls through, which test whether it may close.
     HalfOpen,
 }
 

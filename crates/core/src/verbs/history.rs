@@ -160,7 +160,7 @@ impl fmt::Display for CallStatus {
 /// A gate closed because of errors, or opened again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GateTransition {
-    /// When.
+    /// When the gate changed.
     pub at: Time,
     /// The upstream, or one of its keys.
     pub upstream: Name,

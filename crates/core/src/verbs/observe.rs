@@ -67,7 +67,7 @@ pub struct ObservedState {
 /// A transition of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JobTransition {
-    /// When.
+    /// When it happened.
     pub at: Time,
     /// The job.
     pub job: JobId,

@@ -57,7 +57,7 @@ api_state! {
     streams: Streams;
     /// Streams of everything that changes.
     live: Live;
-    /// Counters.
+    /// The metrics of this process.
     metrics: Metrics;
     /// Begins spans.
     traces: Traces;

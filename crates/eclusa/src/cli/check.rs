@@ -28,7 +28,7 @@ pub(super) struct CheckArgs {
 
 /// Reads the config as `serve` does, and summarizes it.
 pub(super) fn run(args: &CheckArgs, format: Format) -> Result<(), Exit> {
-    let config = match (serve::read(&args.file, args.env_file.as_deref())?, format) {
+    let config = match (serve::read(&args.file, args.env_file.as_deref()), format) {
         (Ok(config), _) => config,
         (Err(errors), Format::Text) => return Err(serve::invalid(&errors)),
         (Err(errors), _) => {

@@ -287,7 +287,12 @@ impl Client {
 
     fn unreachable(&self, cause: &str) -> Exit {
         let base = self.base();
-        let help = if cause.contains("invalid peer certificate") {
+        let help = if cause.contains("CaUsedAsEndEntity") {
+            "its certificate is itself a CA certificate, which cannot identify a server; issue a server certificate from it, e.g. \
+             with `openssl req -x509 -CA ca.pem -CAkey ca.key -newkey rsa:2048 -nodes -subj /CN=HOST -addext subjectAltName=DNS:HOST \
+             -addext basicConstraints=critical,CA:FALSE -keyout server.key -out server.pem`, and set `server.tls` to that; --ca-file \
+             is right"
+        } else if cause.contains("invalid peer certificate") {
             "its certificate is not trusted; set --ca-file or ECLUSA_CA_FILE to its CA certificate"
         } else {
             "is `eclusa serve` running? Set --url or ECLUSA_URL"

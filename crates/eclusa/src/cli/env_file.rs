@@ -1,26 +1,29 @@
 //! `--env-file`: variables for the config, in the format of `.env` files.
 
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::path::Path;
 
-use super::Exit;
+use crate::config::ConfigErrors;
 
 /// The largest file.
 const MAX_BYTES: u64 = 1 << 20;
 
 /// The variables in `path`.
-pub(super) fn read(path: &Path) -> Result<BTreeMap<String, String>, Exit> {
-    let name = path.display();
-    let wrong = |problem: String| Exit::InvalidConfig(format!("error: {name}{problem}"));
+pub(super) fn read(path: &Path) -> Result<BTreeMap<String, String>, ConfigErrors> {
+    let name = path.display().to_string();
     let size = std::fs::metadata(path).map(|found| found.len()).unwrap_or_default();
     if size > MAX_BYTES {
-        return Err(wrong(": is larger than 1 MiB".into()));
+        return Err(ConfigErrors::without_source(&name, None, "is larger than 1 MiB", ""));
     }
-    let text = std::fs::read_to_string(path).map_err(|error| wrong(format!(": cannot be read: {error}")))?;
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        let help = "create it, or correct the path after `--env-file`";
+        let help = if error.kind() == ErrorKind::NotFound { help } else { "" };
+        ConfigErrors::without_source(&name, None, &format!("cannot be read: {error}"), help)
+    })?;
     parse(&text).map_err(|(line, problem)| {
-        wrong(format!(
-            ":{line}: {problem}\n  = help: a line is `NAME=value`, `NAME=\"value\"` or `# comment`"
-        ))
+        let help = "a line is `NAME=value`, `NAME=\"value\"` or `# comment`";
+        ConfigErrors::without_source(&name, Some(line), problem, help)
     })
 }
 

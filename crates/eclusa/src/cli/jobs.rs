@@ -244,7 +244,10 @@ fn tried(timeline: &[TimelineEntry]) -> Option<String> {
                     "released" => " (not sent)".into(),
                     _ => continue,
                 };
-                if let Some(call) = calls.last_mut().filter(|call| !call.ends_with('…')) {
+                // A call has one result. After it, the end of the job says nothing new. No name contains a space.
+                if let Some(call) =
+                    calls.last_mut().filter(|call| !call.ends_with('…') && !call.contains(' '))
+                {
                     call.push_str(&how);
                 }
             }
@@ -292,6 +295,9 @@ mod tests {
         let timeline = [accepted, start("replicate"), failed, start("fal"), entry("completed", None, None)];
         assert_eq!(tried(&timeline).as_deref(), Some("replicate ✗ 429 → fal ✓"));
         assert_eq!(tried(&timeline[..4]).as_deref(), Some("replicate ✗ 429 → fal"));
+        let failed = entry("failed", Some("fal"), Some("500"));
+        let given_up = [start("fal"), failed.clone(), start("fal"), failed, entry("failed", None, None)];
+        assert_eq!(tried(&given_up).as_deref(), Some("fal ✗ 500 → fal ✗ 500"));
         let lost = [entry("omitted", None, None), entry("taken_up", None, None), start("fal")];
         assert_eq!(tried(&lost).as_deref(), Some("… → fal"));
         let lost = [start("fal"), entry("taken_up", None, None), start("fal"), entry("released", None, None)];

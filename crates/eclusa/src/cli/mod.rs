@@ -51,21 +51,22 @@ use self::output::Format;
 use crate::config::BaseUrl;
 use crate::peers::ProcessRole;
 
-const EXIT_CODES: &str = "\
+const AFTER_HELP: &str = "\
 Environment:
   ECLUSA_URL      the server's URL (default http://127.0.0.1:8080)
   ECLUSA_KEY      the API key
   ECLUSA_CA_FILE  the CA certificate of the server, if it is not a public one
   ECLUSA_CONFIG   the config file (default eclusa.toml)
+  NO_COLOR        if set, output has no colours
 
 Exit codes:
   0 ok, 1 error, 2 usage, 3 not found, 4 not authorized, 5 server not reachable,
-  6 invalid config, 7 the awaited job did not complete";
+  6 invalid config, 7 the awaited job did not complete, 130 interrupted (Ctrl-C)";
 
 /// A gateway and queue between your application and the rate-limited, flaky APIs it calls
 #[derive(Debug, Parser)]
 #[command(name = "eclusa", version, propagate_version = true, arg_required_else_help = true)]
-#[command(after_help = EXIT_CODES)]
+#[command(after_help = AFTER_HELP)]
 struct Arguments {
     #[command(flatten)]
     global: GlobalArgs,
@@ -240,11 +241,13 @@ mod tests {
         for option in command.get_arguments().filter_map(clap::Arg::get_long) {
             assert!(PAGE.contains(&format!("--{option}")), "no --{option}");
         }
-        for variable in ["ECLUSA_URL", "ECLUSA_KEY", "ECLUSA_CA_FILE", "ECLUSA_CONFIG"] {
+        for variable in ["ECLUSA_URL", "ECLUSA_KEY", "ECLUSA_CA_FILE", "ECLUSA_CONFIG", "NO_COLOR"] {
             assert!(PAGE.contains(&format!("| `{variable}` |")), "no {variable}");
+            assert!(AFTER_HELP.contains(&format!("\n  {variable} ")), "no {variable} in the help");
         }
-        for code in 0..=7 {
+        for code in (0..=7).chain([130]) {
             assert!(PAGE.contains(&format!("\n| {code} | ")), "no exit code {code}");
+            assert!(AFTER_HELP.contains(&format!(" {code} ")), "no exit code {code} in the help");
         }
     }
 }

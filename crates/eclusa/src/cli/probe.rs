@@ -39,7 +39,8 @@ async fn connect(upstream: &UpstreamConfig) -> Probed {
     let (host, port, tls) = match &upstream.kind {
         UpstreamKind::Http(rules) => http_target(&rules.url),
         UpstreamKind::Ses(rules) => http_target(&rules.url),
-        UpstreamKind::Smtp(rules) => (rules.url.host.as_str(), rules.url.port, false),
+        // With STARTTLS, TLS begins only after commands, and a probe sends none.
+        UpstreamKind::Smtp(rules) => (rules.url.host.as_str(), rules.url.port, rules.url.implicit_tls),
     };
     let stream = TcpStream::connect((host, port)).await.map_err(|error| error.to_string())?;
     if tls {

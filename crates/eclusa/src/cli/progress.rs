@@ -4,17 +4,22 @@
 use std::io::{IsTerminal, Write, stderr};
 use std::time::Duration;
 
+use ratatui::crossterm::terminal;
+use ratatui::text::Span;
 use serde_json::Value;
 
 use super::Exit;
 use super::client::{Client, path, with_query};
 use super::exit::note;
 use super::jobs::state;
+use super::output::one_line;
 
 /// The polling interval until the server knows the job.
 const SOON: Duration = Duration::from_millis(30);
 /// The interval at which the display is refreshed.
 const RENEWED: Duration = Duration::from_secs(1);
+/// The width of a terminal that does not report it.
+const WIDTH: u16 = 80;
 
 /// The progress display of one job.
 pub(super) struct JobProgress<'a> {
@@ -89,7 +94,9 @@ impl<'a> JobProgress<'a> {
         if let Ok(why) = self.client.look(&why, Duration::ZERO).await {
             let text = |name: &str| why.get(name).and_then(Value::as_str);
             let detail = text("detail").map(|detail| format!(": {detail}")).unwrap_or_default();
-            let _ = write!(stderr().lock(), "\r\x1b[K{}{detail}", text("status").unwrap_or_default());
+            let line = format!("{}{detail}", text("status").unwrap_or_default());
+            let width = terminal::size().map_or(WIDTH, |(width, _)| width);
+            let _ = write!(stderr().lock(), "\r\x1b[K{}", one_row(&line, width));
             let _ = stderr().lock().flush();
             self.open = true;
         }
@@ -107,9 +114,45 @@ impl<'a> JobProgress<'a> {
     }
 }
 
+/// `text` cut to fit in one row: a wrapped row would not be cleared. The last column stays empty, because some terminals wrap
+/// as soon as it is written.
+fn one_row(text: &str, width: u16) -> String {
+    let room = usize::from(width.saturating_sub(1));
+    let text = one_line(text);
+    if columns(&text) <= room {
+        return text;
+    }
+    let mut row = String::new();
+    for c in text.chars() {
+        if columns(&row) + columns(c.encode_utf8(&mut [0; 4])) >= room {
+            break;
+        }
+        row.push(c);
+    }
+    if room > 0 { row + "…" } else { row }
+}
+
+fn columns(text: &str) -> usize {
+    Span::raw(text).width()
+}
+
 /// Completes on Ctrl-C.
 pub(super) async fn interrupted() {
     if tokio::signal::ctrl_c().await.is_err() {
         std::future::pending::<()>().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_never_reaches_the_last_column() {
+        assert_eq!(one_row("queued", 7), "queued");
+        assert_eq!(one_row("queued", 6), "queu…");
+        assert_eq!(one_row("列に並ぶ", 8), "列に並…", "each of these takes two columns");
+        assert_eq!(one_row("列に並ぶ", 7), "列に…");
+        assert_eq!((one_row("queued", 2).as_str(), one_row("queued", 1).as_str()), ("…", ""));
     }
 }

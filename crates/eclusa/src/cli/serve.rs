@@ -12,17 +12,16 @@ use super::{Exit, env_file};
 use crate::config::{Config, ConfigErrors, Warning};
 use crate::life::LAST_THREADS_WAIT;
 use crate::peers::ProcessRole;
+use crate::reload::log_warnings;
 use crate::{SystemClock, serve, telemetry};
 
 /// Runs the gateway until it is stopped.
 pub(super) fn run(path: &Path, env_file: Option<PathBuf>, role: ProcessRole) -> Result<(), Exit> {
-    let config = read(path, env_file.as_deref())?.map_err(|errors| invalid(&errors))?;
+    let config = read(path, env_file.as_deref()).map_err(|errors| invalid(&errors))?;
     let clock = Arc::new(SystemClock);
     telemetry::start(&config.log, clock.clone())
         .map_err(|error| Exit::InvalidConfig(format!("error: {error}")))?;
-    for warning in config.warnings() {
-        tracing::warn!(key = warning.key, help = warning.help, "{}", about(&warning));
-    }
+    log_warnings(&config);
     let file = path.to_owned();
     let (reload, reloads) = mpsc::channel(1);
     let scheme = if config.server.tls.is_some() { "https" } else { "http" };
@@ -49,13 +48,9 @@ fn reload_on_hangup(
     tokio::spawn(async move {
         while hangup.recv().await.is_some() {
             match read(&path, env_file.as_deref()) {
-                Ok(Ok(config)) => drop(reload.send(config).await),
-                Ok(Err(errors)) => {
-                    tracing::error!(errors = %errors, "The config file is invalid; the old config stays in force");
-                }
-                Err(exit) => {
-                    let errors = exit.text();
-                    tracing::error!(errors, "The env file is invalid; the old config stays in force");
+                Ok(config) => drop(reload.send(config).await),
+                Err(errors) => {
+                    tracing::error!(errors = %errors, "The config is invalid; the old one stays in force");
                 }
             }
         }
@@ -63,10 +58,10 @@ fn reload_on_hangup(
 }
 
 /// Reads the config in `path`, or returns all its errors. Variables come from the environment, then from `env_file`.
-pub(super) fn read(path: &Path, env_file: Option<&Path>) -> Result<Result<Config, ConfigErrors>, Exit> {
+pub(super) fn read(path: &Path, env_file: Option<&Path>) -> Result<Config, ConfigErrors> {
     let given = env_file.map(env_file::read).transpose()?.unwrap_or_default();
     let variable = |name: &str| std::env::var(name).ok().or_else(|| given.get(name).cloned());
-    Ok(Config::load(path, &variable))
+    Config::load(path, &variable)
 }
 
 /// The error for an invalid config.
@@ -77,14 +72,7 @@ pub(super) fn invalid(errors: &ConfigErrors) -> Exit {
 
 /// A warning for people.
 pub(super) fn warning(warning: &Warning) -> String {
-    format!("warning: {}\n  = help: {}\n", about(warning), warning.help)
-}
-
-pub(super) fn about(warning: &Warning) -> String {
-    match warning.key.as_str() {
-        "" => warning.problem.clone(),
-        key => format!("`{key}` {}", warning.problem),
-    }
+    format!("warning: {warning}\n  = help: {}\n", warning.help)
 }
 
 /// Runs a server that receives each stop signal. A signal that it no longer listens for ends the process at once.

@@ -47,7 +47,13 @@ pub(super) struct Mistake {
 impl ConfigErrors {
     /// The file cannot be read at all.
     pub(super) fn unreadable(file: &str, problem: &str, help: &str) -> Self {
-        let error = ConfigError { place: None, problem: problem.into(), help: help.into(), span: None };
+        Self::without_source(file, None, problem, help)
+    }
+
+    /// An error that is reported without the text of its line, as in a file of variables: each value may be a secret.
+    pub(crate) fn without_source(file: &str, line: Option<usize>, problem: &str, help: &str) -> Self {
+        let place = line.map(|line| LineColumn { line, column: 1 });
+        let error = ConfigError { place, problem: problem.into(), help: help.into(), span: None };
         Self { file: file.into(), text: String::new(), errors: vec![error] }
     }
 
@@ -99,9 +105,11 @@ impl ConfigErrors {
     }
 
     fn render_one(&self, renderer: &Renderer, error: &ConfigError) -> String {
-        let title = match &error.span {
-            Some(_) => error.problem.clone(),
-            None => format!("{}: {}", self.file, error.problem),
+        let title = if error.span.is_some() {
+            error.problem.clone()
+        } else {
+            let line = error.place.map(|place| format!(":{}", place.line)).unwrap_or_default();
+            format!("{}{line}: {}", self.file, error.problem)
         };
         let mut group = annotate_snippets::Group::with_title(Level::ERROR.primary_title(title));
         if let Some(span) = &error.span {

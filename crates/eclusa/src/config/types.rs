@@ -221,7 +221,7 @@ pub enum Role {
     Viewer,
     /// Also pause, cancel, replay, reset.
     Operator,
-    /// Everything.
+    /// Everything, including what `mask` hides from others.
     Admin,
 }
 
@@ -298,20 +298,20 @@ impl LaneConfig {
 /// What to do about times of a schedule at which no process was running.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Missed {
-    /// Nothing.
+    /// Enqueue nothing for them.
     Skip,
-    /// One job for all of them.
+    /// Enqueue one job for all of them.
     Once,
-    /// A job for each.
+    /// Enqueue a job for each.
     All,
 }
 
 /// Which jobs a lane accepts, if it is not full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Admit {
-    /// All.
+    /// All jobs.
     All,
-    /// Those that can start before they expire.
+    /// Jobs that can start before they expire.
     InTime,
 }
 

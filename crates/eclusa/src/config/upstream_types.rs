@@ -164,7 +164,7 @@ pub enum StartTls {
     Auto,
     /// Always; otherwise nothing is sent.
     Required,
-    /// Never.
+    /// Never, even if the server offers it.
     Off,
 }
 

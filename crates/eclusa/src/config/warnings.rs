@@ -1,5 +1,7 @@
 //! Warnings about a valid configuration that probably does not do what was intended.
 
+use std::fmt;
+
 use eclusa_core::{LaneSpec, Name, Span, UpstreamSpec};
 use serde::Serialize;
 
@@ -15,6 +17,16 @@ pub struct Warning {
     pub problem: String,
     /// How to fix it.
     pub help: String,
+}
+
+/// Without the help.
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.key.as_str() {
+            "" => f.write_str(&self.problem),
+            key => write!(f, "`{key}` {}", self.problem),
+        }
+    }
 }
 
 impl Config {
@@ -37,7 +49,7 @@ impl Config {
         let Some(ttl) = lane.ttl else { return Vec::new() };
         let (name, mut warnings) = (&lane.name, Vec::new());
         let (key, shown) = (format!("lanes.{name}.ttl"), written(ttl));
-        if let Some((upstream, pace)) = self.shortest(lane, |spec| Some(spec.gates.pace?.initial()))
+        if let Some((upstream, pace)) = self.slowest_chain(lane, |spec| Some(spec.gates.pace?.initial()))
             && pace > ttl
         {
             let pace = written(pace);
@@ -51,7 +63,7 @@ impl Config {
             });
         }
         let stale = lane.cache.is_some_and(|cache| !cache.stale_if_error().is_zero());
-        if let Some((upstream, open)) = self.shortest(lane, |spec| Some(spec.gates.breaker?.open_for()))
+        if let Some((upstream, open)) = self.slowest_chain(lane, |spec| Some(spec.gates.breaker?.open_for()))
             && open > ttl
             && !stale
         {
@@ -70,17 +82,19 @@ impl Config {
         warnings
     }
 
-    /// The upstream with the shortest of these spans, if every upstream of the lane has one.
-    fn shortest(
+    /// The shortest of these spans in each chain of the lane, if every upstream of the chain has one; of these, the longest.
+    fn slowest_chain(
         &self,
         lane: &LaneSpec,
         span: impl Fn(&UpstreamSpec) -> Option<Span>,
     ) -> Option<(Name, Span)> {
-        let spans = lane.chain.names().iter().map(|name| {
-            let spec = self.spec.upstream(name)?;
-            Some((span(spec)?, name.clone()))
-        });
-        let (span, name) = spans.collect::<Option<Vec<_>>>()?.into_iter().min()?;
+        let lane = self.lanes.get(&lane.name)?;
+        let others = lane.chains.iter().flat_map(|chains| chains.chains.values());
+        let shortest = |chain: &Vec<Name>| {
+            let spans = chain.iter().map(|name| Some((span(self.spec.upstream(name)?)?, name.clone())));
+            spans.collect::<Option<Vec<_>>>()?.into_iter().min()
+        };
+        let (span, name) = std::iter::once(&lane.chain).chain(others).filter_map(shortest).max()?;
         Some((name, span))
     }
 }
@@ -135,6 +149,23 @@ mod tests {
         let one = "[lanes.a]\nchain = [\"one\", \"two\"]\nttl = \"10s\"\n[upstreams.one]\nurl = \"http://a.example\"\n\
                    breaker = { open_for = \"30s\" }\n[upstreams.two]\nurl = \"http://b.example\"\n";
         assert_eq!(warnings(one), [""; 0]);
+    }
+
+    #[test]
+    fn each_chain_of_a_lane_must_work() {
+        let file = |one: &str, slow: &str| {
+            format!(
+                "[lanes.a]\n{one}chain_by = \"body:/model\"\nchains = {{ b = [\"two\"], c = [\"two\", \"slow\"], d = [{slow}] }}\n\
+                 ttl = \"10s\"\n[upstreams.one]\nurl = \"http://a.example\"\n[upstreams.two]\nurl = \"http://b.example\"\n\
+                 [upstreams.slow]\nurl = \"http://c.example\"\nbreaker = {{ open_for = \"30s\" }}\n"
+            )
+        };
+        let warned = "lanes.a.ttl is 10s, but `upstreams.slow.breaker` stays open for 30s: jobs that arrive right after it opens \
+                      all expire";
+        for one in ["chain = [\"one\"]\n", ""] {
+            assert_eq!(warnings(&file(one, "\"slow\"")), [warned], "{one}");
+            assert_eq!(warnings(&file(one, "\"slow\", \"one\"")), [""; 0], "{one}");
+        }
     }
 
     #[test]

@@ -106,7 +106,7 @@ pub struct UpstreamPoint {
 /// A gate of an upstream closed because of errors, or opened again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Transition {
-    /// When.
+    /// When the gate changed.
     #[schema(format = DateTime)]
     pub at: Option<String>,
     /// The upstream, or `upstream/key` for one of its keys.

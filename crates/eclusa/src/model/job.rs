@@ -200,7 +200,7 @@ impl JobEvent {
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LiveJob {
-    /// When.
+    /// When it happened.
     #[schema(format = DateTime)]
     pub at: Option<String>,
     /// The job's own id.

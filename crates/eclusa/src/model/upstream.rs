@@ -63,7 +63,7 @@ impl From<Quantiles> for Latency {
 pub struct UpstreamFailure {
     /// The HTTP status, SMTP reply, SES code, or a word for a failure without an answer.
     pub code: String,
-    /// When.
+    /// When the call failed.
     #[schema(format = DateTime)]
     pub at: Option<String>,
 }

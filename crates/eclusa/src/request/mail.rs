@@ -28,7 +28,7 @@ pub struct Mail {
     pub html: Option<String>,
     /// Additional headers.
     pub headers: Vec<(String, String)>,
-    /// Files.
+    /// The attached files.
     pub attachments: Vec<Attachment>,
     /// The progress of sending it.
     pub progress: MailProgress,

@@ -168,7 +168,7 @@ impl Stage {
         look(&self.lock().engine)
     }
 
-    /// Looks at the engine as it is now, for somebody who tells nobody of it.
+    /// Looks at the engine as it is now. Callers must not report what they see: it may not be durable yet.
     pub(super) fn peek<T>(&self, look: impl FnOnce(&Engine, Time) -> T) -> Result<T, StoreError> {
         let mut state = self.lock();
         if let Some(stopped) = &state.stopped {

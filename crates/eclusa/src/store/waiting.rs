@@ -16,7 +16,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// How often a held observer looks whether anything happened to jobs.
 const LOOK_AT_JOBS: Duration = Duration::from_millis(100);
-/// It looks at everything else once in so many times.
+/// It looks at everything else only each time it has looked at jobs this often.
 const JOBS_PER_STATE: u32 = 5;
 
 /// A reply that may leave once it is durable.
@@ -155,12 +155,12 @@ impl Stage {
     /// Looks at what is cheap to compare often, and at everything now and then: levels and times of gates change by themselves.
     async fn observe_changes(&self, ask: Observe) -> Result<Staged<Observed>, StoreError> {
         let deadline = Instant::now() + Duration::from_millis(ask.wait.as_millis());
-        let (told, durable) = self.run(|engine, now| engine.observe(&ask, now))?;
-        if told.is_news() {
-            return Ok((told, durable));
+        let (observed, durable) = self.run(|engine, now| engine.observe(&ask, now))?;
+        if observed.is_news() {
+            return Ok((observed, durable));
         }
         drop(durable);
-        let seen = told.cursor;
+        let seen = observed.cursor;
         for looks in 1_u32.. {
             sleep_until(deadline.min(Instant::now() + LOOK_AT_JOBS)).await;
             let whole = looks.is_multiple_of(JOBS_PER_STATE);
@@ -353,7 +353,7 @@ mod tests {
     async fn an_observer_is_held_until_something_changes_or_its_time_is_over() {
         let stage = stage();
         let observe = |seen| stage.hold(Question::Observe(Observe { seen, wait: Span::from_secs(5) }));
-        let observed = |told: Result<Staged<Reply>, StoreError>| match told {
+        let observed = |reply: Result<Staged<Reply>, StoreError>| match reply {
             Ok((Reply::Observed(observed), _)) => *observed,
             other => panic!("{:?}", other.map(|(reply, _)| reply)),
         };
@@ -362,7 +362,7 @@ mod tests {
         assert_eq!(
             (first.state.is_some(), began.elapsed()),
             (true, Duration::ZERO),
-            "who begins does not wait"
+            "a new observer does not wait"
         );
         let nothing = observed(observe(Some(first.cursor)).await);
         assert_eq!((nothing.is_news(), began.elapsed().as_secs()), (false, 5));
@@ -385,7 +385,7 @@ mod tests {
         let mut waits = pin!(observe(Some(news.cursor)));
         assert!(poll!(&mut waits).is_pending());
         stage.stop(StoreError::Unavailable { cause: "another process took over".into() });
-        assert!(waits.await.is_err(), "who took over is asked instead");
+        assert!(waits.await.is_err(), "the new owner is asked instead");
     }
 
     #[tokio::test(start_paused = true)]

@@ -78,12 +78,12 @@ async fn some_letters_are_replayed_and_the_others_reported() {
 #[tokio::test]
 async fn a_letter_is_edited_as_it_is_replayed() {
     let (scene, ids) = with_letters().await;
-    let set = ["--set", "/request/path=/mended", "--set", "/request/body/n=2"];
+    let set = ["--set", "/request/path=/corrected", "--set", "/request/body/n=2"];
     let ran = scene.run(&[&["dlq", "replay", &ids[0], "-o", "json"], &set[..]].concat()).await.json();
     let job = ran["replayed"][0]["jobId"].as_str().unwrap();
     assert_eq!(scene.program.ended(job).await["status"], "completed");
     let sent = scene.upstream.requests().pop().unwrap();
-    assert_eq!((sent.path.as_str(), &sent.body[..]), ("/mended", &b"{\"n\":2}"[..]));
+    assert_eq!((sent.path.as_str(), &sent.body[..]), ("/corrected", &b"{\"n\":2}"[..]));
     assert_eq!(scene.run(&["dlq", "get", &ids[0]]).await.code, 3, "it is gone");
     let patch = r#"{"request": {"path": "../up"}}"#;
     let err = scene.run(&["dlq", "replay", &ids[1], "--patch", patch]).await.failed(1);

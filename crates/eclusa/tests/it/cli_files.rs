@@ -172,4 +172,12 @@ async fn variables_come_from_the_environment_then_from_a_file() {
     std::fs::write(variables, "UP_URL=http://127.0.0.1:9\nhunter2\n").unwrap();
     let err = run(&["serve", "--config", file, "--env-file", variables]).await.failed(6);
     assert!(err.contains(".env:2: has no `=`") && !err.contains("hunter2"), "{err}");
+    for (path, place) in [(variables, Value::from(2)), ("no-such-file", Value::Null)] {
+        let ran = run(&["check", file, "--env-file", path, "-o", "json"]).await;
+        assert_eq!((ran.code, ran.err.as_str()), (6, ""));
+        let reported: Value = serde_json::from_str(&ran.out).unwrap();
+        assert_eq!((&reported["ok"], &reported["file"]), (&false.into(), &path.into()));
+        assert_eq!(reported["errors"][0]["line"], place, "{reported}");
+        assert!(!ran.out.contains("hunter2"), "{reported}");
+    }
 }

@@ -70,7 +70,7 @@ async fn a_refusal_by_the_server_is_printed_with_every_field() {
     let scene = Scene::start().await;
     let err = scene.run(&["send", "mail", "/a/../b", "--ttl", "0s", "--method", "trace"]).await.failed(1);
     assert!(
-        err.starts_with("error: The request is not valid: request.path: must not hold a segment"),
+        err.starts_with("error: The request is not valid: request.path: must not contain a segment"),
         "{err}"
     );
     assert!(err.contains("; request.method: is not a method"), "{err}");

@@ -12,16 +12,27 @@ use crate::cli::{run_at, run_with};
 use crate::http_upstream::free_port;
 use crate::program::{PATIENCE, Program};
 
-/// A terminal that runs `eclusa top`. Afterwards its shell prints the exit code and the state of the terminal.
-struct Screen {
+/// A terminal that runs a command. Afterwards its shell prints the exit code and the state of the terminal.
+pub(crate) struct Screen {
     /// Holds tmux's socket.
     dir: TempDir,
 }
 
 impl Screen {
+    /// Runs `eclusa top`.
     async fn start(program: &Program, size: (u16, u16), env: &[(&str, &str)]) -> Self {
+        Self::run("top", program, size, env).await
+    }
+
+    /// Runs `eclusa` with these arguments.
+    pub(crate) async fn run(
+        arguments: &str,
+        program: &Program,
+        size: (u16, u16),
+        env: &[(&str, &str)],
+    ) -> Self {
         let screen = Self { dir: tempfile::tempdir().unwrap() };
-        let shell = format!("{} top; echo exit $?; stty -a; read line", env!("CARGO_BIN_EXE_eclusa"));
+        let shell = format!("{} {arguments}; echo exit $?; stty -a; read line", env!("CARGO_BIN_EXE_eclusa"));
         let url = format!("ECLUSA_URL={}", program.url());
         let mut arguments = vec!["-f", "/dev/null", "new-session", "-d", "-e", &url];
         let env: Vec<String> = env.iter().map(|(name, value)| format!("{name}={value}")).collect();
@@ -54,7 +65,7 @@ impl Screen {
     }
 
     /// Waits until the screen shows all of `parts`, and returns it.
-    async fn shows(&self, parts: &[&str]) -> String {
+    pub(crate) async fn shows(&self, parts: &[&str]) -> String {
         let mut pace = tokio::time::interval(Duration::from_millis(50));
         let mut shown = String::new();
         let found = async {
@@ -155,7 +166,7 @@ async fn a_lane_is_paused_after_a_confirmation() {
 }
 
 #[tokio::test]
-async fn a_viewer_is_told_that_it_may_not_pause() {
+async fn a_viewer_learns_that_it_may_not_pause() {
     let upstream = FakeUpstream::start(Answer::status(200)).await.unwrap();
     let key = "v".repeat(32);
     let keys = format!("[[auth.keys]]\nname = \"grafana\"\nrole = \"viewer\"\nkey = \"{key}\"\n");

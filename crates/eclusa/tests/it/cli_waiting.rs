@@ -5,6 +5,7 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Child;
 
 use crate::cli::run_at;
+use crate::cli_top::Screen;
 use crate::program::{PATIENCE, Program, eclusa};
 
 async fn start(latch: &Latch) -> (Program, FakeUpstream) {
@@ -31,7 +32,7 @@ async fn sent(program: &Program, more: &[&str]) -> (Child, String, impl AsyncBuf
 async fn the_job_id_is_printed_before_the_job_ends() {
     let latch = Latch::default();
     let (program, _upstream) = start(&latch).await;
-    let (child, line, _told) = sent(&program, &[]).await;
+    let (child, line, _reported) = sent(&program, &[]).await;
     let id = line.split_whitespace().nth(1).unwrap();
     let job = program.get(&format!("/v1/jobs/{id}")).await;
     assert_eq!((job.status, &job.json()["jobId"]), (200, &id.into()), "{line}");
@@ -57,6 +58,31 @@ async fn after_ctrl_c_the_job_continues_and_the_user_sees_how_to_find_it() {
     latch.open();
     upstream.wait_for(1).await;
     assert_eq!(run_at(&program.url(), &["jobs", "wait", &id]).await.code, 0);
+}
+
+/// The reason is longer than the terminal is wide. Wrapped rows would stay on the screen.
+#[tokio::test]
+async fn progress_takes_one_row_of_the_terminal() {
+    let upstream = FakeUpstream::start(Answer::status(200)).await.unwrap();
+    let name = "a-name-that-makes-the-reason-longer-than-the-terminal-is-wide";
+    let config = format!(
+        "[store]\nurl = \"memory:\"\n[lanes.mail]\nchain = [\"{name}\"]\n[upstreams.{name}]\nurl = \"{}\"\nrpm = 1\n",
+        upstream.url()
+    );
+    let program = Program::start(&config, &[]).await;
+    program.enqueue("mail", &serde_json::json!({ "request": {} })).await;
+    upstream.wait_for(1).await;
+    let screen = Screen::run("send mail /a --wait 60", &program, (80, 24), &[]).await;
+    screen.shows(&["Job ", "queued: ", "…"]).await;
+    // The next refresh says something else.
+    program.pause("mail").await;
+    let shown = screen.shows(&["queued: The lane is paused"]).await;
+    program.resume("mail").await;
+    let again = screen.shows(&["queued: ", "…"]).await;
+    for shown in [shown, again] {
+        let rows: Vec<&str> = shown.lines().filter(|row| !row.is_empty()).collect();
+        assert_eq!(rows.len(), 2, "the id and the progress:\n{shown}");
+    }
 }
 
 #[tokio::test]

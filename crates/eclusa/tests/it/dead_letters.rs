@@ -14,20 +14,20 @@ use crate::shared::start;
 /// An upstream that refuses everything until it is repaired.
 struct Flaky {
     upstream: FakeUpstream,
-    mended: Arc<AtomicBool>,
+    repaired: Arc<AtomicBool>,
 }
 
 impl Flaky {
     async fn start(refusal: u16) -> Self {
-        let mended = Arc::new(AtomicBool::new(false));
-        let well = mended.clone();
+        let repaired = Arc::new(AtomicBool::new(false));
+        let well = repaired.clone();
         let answer = move || Answer::status(if well.load(Ordering::Relaxed) { 200 } else { refusal });
         let upstream = FakeUpstream::start(Behaviour::by(move |_| answer())).await.unwrap();
-        Self { upstream, mended }
+        Self { upstream, repaired }
     }
 
     fn repair(&self) {
-        self.mended.store(true, Ordering::Relaxed);
+        self.repaired.store(true, Ordering::Relaxed);
     }
 
     fn config(&self, lane: &str) -> String {

@@ -181,7 +181,7 @@ async fn a_complete_response_holds_no_slot() {
 /// Time that the upstream takes, before or during its answer, does not count against the client.
 #[tokio::test]
 async fn an_upstream_that_idles_is_not_the_clients_fault() {
-    const BORNE: Duration = Duration::from_millis(300);
+    const CLIENT_TOTAL: Duration = Duration::from_millis(300);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let program = start(&url, "client = { total = \"300ms\" }").await;
@@ -191,7 +191,7 @@ async fn an_upstream_that_idles_is_not_the_clients_fault() {
     assert!(upstream.read(&mut [0; 1024]).await.unwrap() > 0);
     let mut seen = String::new();
     for part in ["HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\ndata: 1\n\n", "data: 2\n\n"] {
-        tokio::time::sleep(BORNE * 3).await;
+        tokio::time::sleep(CLIENT_TOTAL * 3).await;
         upstream.write_all(part.as_bytes()).await.unwrap();
         let event = &part[part.len() - 9..];
         while !seen.contains(event.trim_end()) {

@@ -148,3 +148,41 @@ fn every_link_between_pages_leads_to_a_file() {
         }
     }
 }
+
+/// The outputs in console blocks, each with its command.
+fn outputs(page: &str) -> Vec<(String, String)> {
+    let blocks = page.split("```console\n").skip(1).map(|rest| rest.split("```").next().unwrap());
+    let commands = blocks.flat_map(|block| block.split("$ ").skip(1));
+    commands.filter_map(|text| text.split_once('\n')).map(|(a, b)| (a.to_owned(), b.to_owned())).collect()
+}
+
+/// A search and replace has damaged it before.
+#[test]
+fn jobs_are_shown_with_the_heading_of_their_timeline() {
+    let mut seen = 0;
+    for (path, text) in pages() {
+        for (command, output) in outputs(&text) {
+            let shows = ["get", "wait", "cancel"].map(|verb| format!("eclusa jobs {verb} "));
+            if !shows.iter().any(|shows| command.starts_with(shows)) || !output.contains("\ntimeline\n") {
+                continue;
+            }
+            let heading = output.split_once("\ntimeline\n").unwrap().1.lines().next().unwrap();
+            let words: Vec<&str> = heading.split_whitespace().collect();
+            assert_eq!(words, ["AT", "EVENT", "DETAIL"], "{}: {command}", path.display());
+            seen += 1;
+        }
+    }
+    assert!(seen >= 3, "{seen}");
+}
+
+/// Package registries show these pages without the repository around them.
+#[test]
+fn the_readmes_of_the_clients_link_to_nothing_outside_their_package() {
+    for client in ["typescript", "python"] {
+        let readme = page(&format!("../clients/{client}/README.md"));
+        let links = readme.split("](").skip(1).map(|rest| rest.split(')').next().unwrap());
+        for link in links {
+            assert!(link.starts_with("https://") || link.starts_with('#'), "{client}: {link}");
+        }
+    }
+}

@@ -2,6 +2,7 @@
 
 use eclusa::fake::{Answer, FakeUpstream};
 use serde_json::Value;
+use tokio::io::AsyncWriteExt;
 
 use crate::cli::{Ran, run_with};
 use crate::http_tls::{Authority, door};
@@ -71,6 +72,52 @@ async fn an_upstream_with_an_untrusted_certificate_is_found() {
     let ran = run(&["doctor"], "memory:", &format!("https://{door}")).await;
     assert_eq!(ran.code, 1);
     assert!(ran.out.contains("cannot be reached: invalid peer certificate: UnknownIssuer"), "{ran:?}");
+}
+
+/// `smtps://` begins with TLS, which this listener does not speak.
+#[tokio::test]
+async fn smtps_is_probed_over_tls() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let _ = stream.write_all(b"220 mail.example ESMTP\r\n").await;
+        }
+    });
+    for (scheme, level) in [("smtp", "ok"), ("smtps", "error")] {
+        let upstream = format!("{scheme}://{address}\"\nkind = \"smtp");
+        let ran = run(&["doctor", "-o", "json"], "memory:", &upstream).await;
+        assert!(levels(&ran).contains(&("upstream up".into(), level.into())), "{scheme}: {ran:?}");
+        let ran = run(&["check", "--probe"], "memory:", &upstream).await;
+        assert_eq!(ran.out.contains("not reachable: "), scheme == "smtps", "{ran:?}");
+    }
+}
+
+#[tokio::test]
+async fn errors_in_the_config_are_findings() {
+    let dir = tempfile::tempdir().unwrap();
+    let (file, missing) = (dir.path().join("eclusa.toml"), dir.path().join("missing.toml"));
+    std::fs::write(&file, "[lanes.a]\nchian = [\"up\"]\n[upstreams.up]\nurl = \"http://127.0.0.1:9\"\n")
+        .unwrap();
+    let (file, missing) = (file.to_str().unwrap(), missing.to_str().unwrap());
+    let ran = run_with(&["doctor", file, "-o", "json"], &[], "").await;
+    assert_eq!(ran.code, 6, "{ran:?}");
+    let found = levels(&ran);
+    assert_eq!(found.iter().filter(|(check, level)| check == "config" && level == "error").count(), 2);
+    assert!(found.iter().any(|(check, _)| check == "file limit"), "{found:?}");
+    let reported: Value = serde_json::from_str(&ran.out).unwrap();
+    let unknown = format!("{file}:2:1: unknown key `chian` in `lanes.a`");
+    assert_eq!(reported["findings"][1]["found"], unknown.as_str(), "{reported}");
+    assert_eq!(reported["findings"][1]["fix"], "did you mean `chain`?");
+    assert_eq!((&reported["ok"], &reported["errors"]), (&false.into(), &2.into()));
+
+    let ran = run_with(&["doctor", missing], &[], "").await;
+    assert_eq!(ran.code, 6);
+    assert!(ran.out.starts_with(&format!("error    config      {missing}: cannot be read: ")), "{ran:?}");
+    assert!(ran.out.contains("fix: create one with `eclusa init`\n"), "{ran:?}");
+    assert!(ran.err.starts_with("error: 1 error and "), "{ran:?}");
+    let ran = run_with(&["doctor", missing, "--env-file", missing, "-o", "jsonl"], &[], "").await;
+    assert_eq!((ran.code, ran.out.lines().count()), (6, 2), "{ran:?}");
 }
 
 #[tokio::test]

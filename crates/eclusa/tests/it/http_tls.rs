@@ -33,6 +33,10 @@ impl Authority {
         self.0.pem().into_bytes()
     }
 
+    pub(crate) fn key(&self) -> String {
+        self.0.key().serialize_pem()
+    }
+
     pub(crate) fn issue(&self, name: &str) -> (rcgen::Certificate, KeyPair) {
         let key = KeyPair::generate().unwrap();
         let params = CertificateParams::new([name.to_owned()]).unwrap();

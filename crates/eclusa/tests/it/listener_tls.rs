@@ -139,7 +139,7 @@ async fn a_renewed_certificate_is_used_and_a_broken_one_is_not() {
     let line = program.logged("The new certificate cannot be used", &[]).await;
     assert_eq!(line["error"], "the key does not belong to the certificate");
     program.reload(&config(&upstream));
-    let line = program.logged("The config file is invalid", &[]).await;
+    let line = program.logged("The config is invalid", &[]).await;
     assert!(line["errors"].as_str().unwrap().contains("`server.tls.key_file` cannot be used"), "{line}");
     assert!(serves(&program, &second).await, "the old one stays");
 
@@ -223,4 +223,20 @@ async fn cookies_that_come_split_are_passed_on_as_one() {
         let cookies: Vec<_> = seen.headers.get_all("cookie").iter().collect();
         assert_eq!(cookies, ["a=1; b=2"], "{path}");
     }
+}
+
+/// As `openssl req -x509` makes it by default.
+#[tokio::test]
+async fn a_ca_certificate_as_the_server_certificate_is_named_as_the_problem() {
+    let authority = Authority::new();
+    let upstream = FakeUpstream::start(Answer::status(200)).await.unwrap();
+    let dir = Arc::new(tempfile::tempdir().unwrap());
+    std::fs::write(dir.path().join("server.pem"), authority.pem()).unwrap();
+    std::fs::write(dir.path().join("server.key"), authority.key()).unwrap();
+    let program = Program::start_in(dir.clone(), &config(&upstream), &[]).await;
+    let ca = dir.path().join("server.pem");
+    let arguments = ["lanes", "ls", "--url", &https(&program), "--ca-file", ca.to_str().unwrap()];
+    let err = run_with(&arguments, &[], "").await.failed(5);
+    assert!(err.contains("its certificate is itself a CA certificate"), "{err}");
+    assert!(!err.contains("set --ca-file"), "{err}");
 }

@@ -17,7 +17,7 @@ struct Stream {
 }
 
 /// An event: its name and data.
-type Told = (String, Value);
+type LiveEvent = (String, Value);
 
 impl Stream {
     async fn open(program: &Program, path: &str, headers: &[(&str, &str)]) -> Self {
@@ -35,7 +35,7 @@ impl Stream {
     }
 
     /// The next event; `None` at the end.
-    async fn next(&mut self) -> Option<Told> {
+    async fn next(&mut self) -> Option<LiveEvent> {
         let (mut name, mut data) = (String::new(), None);
         let read = async {
             while let Some(line) = self.lines.next_line().await.ok().flatten() {
@@ -56,12 +56,12 @@ impl Stream {
     }
 
     /// Reads until an event fits; all that were read, that one last.
-    async fn until(&mut self, fits: impl Fn(&str, &Value) -> bool) -> Vec<Told> {
+    async fn until(&mut self, fits: impl Fn(&str, &Value) -> bool) -> Vec<LiveEvent> {
         let mut all = Vec::new();
         loop {
-            let told = self.next().await.unwrap_or_else(|| panic!("the stream ended after {all:?}"));
-            let found = fits(&told.0, &told.1);
-            all.push(told);
+            let event = self.next().await.unwrap_or_else(|| panic!("the stream ended after {all:?}"));
+            let found = fits(&event.0, &event.1);
+            all.push(event);
             if found {
                 return all;
             }
@@ -70,7 +70,7 @@ impl Stream {
 }
 
 /// The words for what happened to a job, in order.
-fn words(all: &[Told], job: &str) -> Vec<String> {
+fn words(all: &[LiveEvent], job: &str) -> Vec<String> {
     let jobs = all.iter().filter(|(name, _)| name == "jobs").flat_map(|(_, data)| data.as_array().unwrap());
     let own = jobs.filter(|change| change["jobId"] == job);
     own.map(|change| change["event"].as_str().unwrap().to_owned()).collect()
@@ -107,9 +107,9 @@ async fn check(api: &Program, upstream: &FakeUpstream, gate: &Latch) {
     assert_eq!(snapshot["alerts"]["alerts"], json!([]));
     assert!(snapshot["fleet"]["instances"].is_array() && snapshot["fleet"]["store"]["kind"].is_string());
     let shown = api.get("/v1/lanes/work").await.json();
-    let told = snapshot["lanes"].as_array().unwrap().iter().find(|lane| lane["name"] == "work").unwrap();
+    let lane = snapshot["lanes"].as_array().unwrap().iter().find(|lane| lane["name"] == "work").unwrap();
     let keys = |lane: &Value| lane.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
-    assert_eq!(keys(told), keys(&shown), "a lane is what the other call answers");
+    assert_eq!(keys(lane), keys(&shown), "a lane is what the other call answers");
 
     let id =
         api.enqueue("work", &json!({ "id": "mine", "tenant": "acme", "request": { "path": "/a" } })).await;
@@ -172,14 +172,14 @@ async fn everything_is_followed_from_a_process_that_does_not_decide_and_after_a_
     stream.until(|name, _| name == "snapshot").await;
     owner.kill().await;
     let all = stream.until(|name, data| name == "snapshot" && data["fleet"]["owner"]["id"].is_string()).await;
-    assert!(all.iter().any(|(name, _)| name == "gap"), "the new owner does not know what was told: {all:?}");
+    assert!(all.iter().any(|(name, _)| name == "gap"), "the new owner does not know what was sent: {all:?}");
     let id = api.enqueue("work", &json!({ "request": { "path": "/b" } })).await;
     let all = stream.until(|name, data| name == "jobs" && data[0]["jobId"] == *id).await;
     assert_eq!(words(&all, &id), ["accepted"]);
 }
 
 #[tokio::test]
-async fn a_bounded_key_is_told_only_of_what_it_may_see() {
+async fn a_bounded_key_receives_only_what_it_may_see() {
     let upstream = FakeUpstream::start(Answer::status(200)).await.unwrap();
     let config = format!(
         "{}[upstreams.hidden]\nurl = \"{}\"\n[lanes.secret]\nchain = [\"hidden\"]\n\

@@ -27,7 +27,7 @@ async fn a_lane_is_added_changed_and_removed(store: &str) {
     assert_eq!(program.why(&waiting).await, "paused");
 
     program.reload(&config(&[("stays", "capacity = 1"), ("new", "")]));
-    let changes = "lanes added: new; lanes removed: old; lanes changed: stays";
+    let changes = "lanes added: new; lanes removed: old; lanes changed: stays (capacity)";
     program.logged("The config was reloaded", &[("changes", changes)]).await;
     for lane in ["new", "stays"] {
         let id = program.enqueue(lane, &job()).await;
@@ -43,7 +43,7 @@ async fn a_lane_is_added_changed_and_removed(store: &str) {
     program
         .logged(
             "The config was reloaded",
-            &[("changes", "lanes added: old; lanes removed: new; lanes changed: stays")],
+            &[("changes", "lanes added: old; lanes removed: new; lanes changed: stays (capacity)")],
         )
         .await;
     assert_eq!(program.why(&waiting).await, "paused", "its lane is as it was");
@@ -68,7 +68,7 @@ async fn a_config_that_cannot_be_put_in_force_changes_nothing_and_says_why() {
     let program = Program::start(&lanes(&upstream, &[("work", "")]), &[]).await;
 
     program.reload("[lane.new]");
-    let line = program.logged("The config file is invalid", &[]).await;
+    let line = program.logged("The config is invalid", &[]).await;
     assert!(line["errors"].as_str().unwrap().contains("did you mean `lanes`?"), "{line}");
 
     let server = "[server]\nlisten = \"127.0.0.1:0\"\nmax_connections = 7\n[workers]\nconcurrency = 3\n";
@@ -83,6 +83,17 @@ async fn a_config_that_cannot_be_put_in_force_changes_nothing_and_says_why() {
 }
 
 #[tokio::test]
+async fn warnings_about_the_new_config_are_logged() {
+    let upstream = FakeUpstream::start(Answer::status(200)).await.unwrap();
+    let config = |ttl| lanes(&upstream, &[("work", ttl)]) + "breaker = { open_for = \"30s\" }\n";
+    let program = Program::start(&config("ttl = \"1m\""), &[]).await;
+    program.reload(&config("ttl = \"10s\""));
+    program.logged("The config was reloaded", &[("changes", "lanes changed: work (ttl)")]).await;
+    let warning = "`lanes.work.ttl` is 10s, but `upstreams.up.breaker` stays open for 30s";
+    program.logged(warning, &[("key", "lanes.work.ttl"), ("level", "warn")]).await;
+}
+
+#[tokio::test]
 async fn a_job_that_runs_ends_though_its_lane_and_its_upstream_are_removed() {
     let latch = Latch::default();
     let first = FakeUpstream::start(Behaviour::script([Answer::status(201).after(&latch)])).await.unwrap();
@@ -92,7 +103,7 @@ async fn a_job_that_runs_ends_though_its_lane_and_its_upstream_are_removed() {
     first.wait_for(1).await;
     program.reload(&lanes(&second, &[("work", "")]));
     program
-        .logged("The config was reloaded", &[("changes", "lanes removed: old; upstreams changed: up")])
+        .logged("The config was reloaded", &[("changes", "lanes removed: old; upstreams changed: up (url)")])
         .await;
     latch.open();
     assert_eq!(program.ended(&runs).await["result"]["status"], 201);
@@ -110,7 +121,7 @@ async fn a_lane_becomes_direct(store: &str) {
     let waiting = program.enqueue("work", &job()).await;
 
     program.reload(&config("mode = \"direct\""));
-    program.logged("The config was reloaded", &[("changes", "lanes changed: work")]).await;
+    program.logged("The config was reloaded", &[("changes", "lanes changed: work (mode)")]).await;
     assert_eq!(program.post("/v1/lanes/work/jobs", &job()).await.status, 409, "it takes no more jobs");
     program.resume("work").await;
     assert_eq!(program.ended(&waiting).await["status"], "completed");

@@ -351,7 +351,7 @@ impl SearchState {
         let (now, journal) = (self.now, replied.journal);
         let Some(process) = &mut self.places[place] else { return };
         let events = Rc::make_mut(process).hear(tree, now, replied, bug);
-        self.tell(place, events, journal, tree);
+        self.handle_events(place, events, journal, tree);
         self.step(place, tree, bug);
     }
 
@@ -366,10 +366,10 @@ impl SearchState {
         }
         let mut events = Vec::new();
         self.change(place, |process| events = process.machine.events());
-        self.tell(place, events, 0, tree);
+        self.handle_events(place, events, 0, tree);
     }
 
-    fn tell(&mut self, place: usize, events: Vec<Event>, journal: usize, tree: &Tree) {
+    fn handle_events(&mut self, place: usize, events: Vec<Event>, journal: usize, tree: &Tree) {
         for event in events {
             let Some(process) = &mut self.places[place] else { return };
             let process = Rc::make_mut(process);

@@ -25,9 +25,12 @@ pub(super) fn listen(address: SocketAddr) -> Finding {
     }
 }
 
-/// Whether enough files may be open at once; `None` if the system does not report the limit.
-pub(super) fn files(config: &Config) -> Option<Finding> {
+/// Whether enough files may be open at once, with the default limits if there is no config. `None` if the system does not
+/// report the limit.
+pub(super) fn files(config: Option<&Config>) -> Option<Finding> {
     let limit = open_files(&fs::read_to_string("/proc/self/limits").ok()?)?;
+    let default = || Config::parse("", "", &|_| None).ok();
+    let config = config.cloned().or_else(default)?;
     let needed = config.server.max_connections + 2 * config.workers.concurrency;
     Some(judge_files(limit, needed as u64 + OTHER_FILES))
 }

@@ -4,14 +4,14 @@ mod certificate;
 mod machine;
 mod store;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde_json::{Value, json};
 
 use super::output::{Format, count};
 use super::{Exit, probe, serve};
-use crate::config::Config;
+use crate::config::{Config, ConfigErrors};
 
 pub(super) use store::examine as examine_store;
 
@@ -76,29 +76,48 @@ impl Finding {
 
 /// Runs all checks and prints the findings.
 pub(super) fn run(args: &DoctorArgs, format: Format) -> Result<(), Exit> {
-    let config = serve::read(&args.file, args.env_file.as_deref())?;
-    let config = config.map_err(|errors| serve::invalid(&errors))?;
-    let (lanes, upstreams) = (count(config.lanes.len(), "lane"), count(config.upstreams.len(), "upstream"));
-    let mut findings =
-        vec![Finding::ok("config", format!("{}: {lanes} and {upstreams}", args.file.display()))];
-    let warned = config.warnings();
-    findings.extend(
-        warned.iter().map(|warning| Finding::warning("config", serve::about(warning), &warning.help)),
-    );
-    findings.push(machine::listen(config.server.listen));
-    findings.extend(config.server.tls.as_ref().map(certificate::examine));
-    findings.extend(store::examine(&config));
-    findings.extend(machine::files(&config));
-    findings.extend(examine_upstreams(&config)?);
+    let config = serve::read(&args.file, args.env_file.as_deref());
+    let is_invalid = config.is_err();
+    let findings = match config {
+        Ok(config) => examine(&args.file, &config)?,
+        // Without a config, there is only this machine to check.
+        Err(errors) => config_errors(&errors).chain(machine::files(None)).collect(),
+    };
     let items: Vec<Value> = findings.iter().map(Finding::json).collect();
     let found = |level| findings.iter().filter(|finding| finding.level == level).count();
     let (errors, warnings) = (found(Level::Error), found(Level::Warning));
     let whole = json!({ "ok": errors == 0, "errors": errors, "warnings": warnings, "findings": items });
     format.many(&whole, &items, || Ok(text(&findings)))?;
-    if errors > 0 {
-        return Err(Exit::Error(format!("{} and {}", count(errors, "error"), count(warnings, "warning"))));
+    let summary = || format!("{} and {}", count(errors, "error"), count(warnings, "warning"));
+    match errors {
+        0 => Ok(()),
+        _ if is_invalid => Err(Exit::InvalidConfig(format!("error: {}", summary()))),
+        _ => Err(Exit::Error(summary())),
     }
-    Ok(())
+}
+
+fn examine(file: &Path, config: &Config) -> Result<Vec<Finding>, Exit> {
+    let (lanes, upstreams) = (count(config.lanes.len(), "lane"), count(config.upstreams.len(), "upstream"));
+    let mut findings = vec![Finding::ok("config", format!("{}: {lanes} and {upstreams}", file.display()))];
+    let warned = config.warnings();
+    findings
+        .extend(warned.iter().map(|warning| Finding::warning("config", warning.to_string(), &warning.help)));
+    findings.push(machine::listen(config.server.listen));
+    findings.extend(config.server.tls.as_ref().map(certificate::examine));
+    findings.extend(store::examine(config));
+    findings.extend(machine::files(Some(config)));
+    findings.extend(examine_upstreams(config)?);
+    Ok(findings)
+}
+
+/// A finding for each error in the config.
+fn config_errors(errors: &ConfigErrors) -> impl Iterator<Item = Finding> {
+    errors.iter().map(|error| {
+        let place = error.place.map(|place| format!(":{}:{}", place.line, place.column)).unwrap_or_default();
+        let found = format!("{}{place}: {}", errors.file(), error.problem);
+        let fix = if error.help.is_empty() { "correct the file" } else { &error.help };
+        Finding::error("config", found, fix)
+    })
 }
 
 fn examine_upstreams(config: &Config) -> Result<Vec<Finding>, Exit> {

@@ -172,7 +172,7 @@ fn help() -> Text<'static> {
 }
 
 fn confirmation(view: &View, lane: &str, pause: bool) -> Text<'static> {
-    let [question, effect] = view.question(lane, pause);
+    let [question, effect] = view.confirmation(lane, pause);
     let bold = Style::new().bold();
     let answers = vec![
         Span::styled("y", bold),

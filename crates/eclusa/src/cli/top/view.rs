@@ -205,7 +205,7 @@ impl View {
     }
 
     /// What a confirmation says: the question, and what the answer "yes" does.
-    pub(super) fn question(&self, lane: &str, pause: bool) -> [String; 2] {
+    pub(super) fn confirmation(&self, lane: &str, pause: bool) -> [String; 2] {
         let jobs = self.state.lane(lane).map(waiting).unwrap_or_default();
         let jobs = count(usize::try_from(jobs).unwrap_or(usize::MAX), "job");
         if pause {
@@ -351,10 +351,10 @@ mod tests {
         let mut busy = lane("a");
         busy["queued"]["low"] = 1.into();
         view.hear(event("lanes", &json!([busy])), now()).unwrap();
-        let [question, effect] = view.question("a", true);
+        let [question, effect] = view.confirmation("a", true);
         assert_eq!(question, "Pause lane a?");
         assert!(effect.contains("new jobs are still accepted. Waiting now: 1 job."), "{effect}");
-        assert_eq!(view.question("a", false)[0], "Resume lane a?");
+        assert_eq!(view.confirmation("a", false)[0], "Resume lane a?");
     }
 
     #[test]

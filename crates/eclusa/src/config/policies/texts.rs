@@ -63,7 +63,7 @@ impl FromText for Pattern {
 pub enum Presence {
     /// Present, with any value.
     There,
-    /// Absent.
+    /// Not in the request.
     Absent,
     /// Present, with a value that matches.
     Fits(Pattern),

@@ -251,7 +251,7 @@ impl Renderer<'_> {
                         if HeaderValue::from_bytes(word.as_bytes()).is_err() {
                             self.miss(
                                 placeholder,
-                                "must not hold control characters: it is sent in a header",
+                                "must not contain control characters: it is sent in a header",
                             );
                         }
                     }
@@ -381,7 +381,7 @@ mod tests {
             unfit(request, &json!({ "a": {}, "b": "x\r\ny", "c": [1] })),
             [
                 "params./a must be a string, a number or a boolean: it is put into a text",
-                "params./b must not hold control characters: it is sent in a header",
+                "params./b must not contain control characters: it is sent in a header",
                 "id is missing"
             ]
         );

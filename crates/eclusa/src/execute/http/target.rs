@@ -20,16 +20,16 @@ pub enum BadPath {
     #[error("must be a path below the upstream's address, not a whole address")]
     Absolute,
     /// `.` or `..`, in any encoding.
-    #[error("must not hold a segment `.` or `..`, encoded or not")]
+    #[error("must not contain a segment `.` or `..`, encoded or not")]
     DotSegment,
     /// `//`.
-    #[error("must not hold an empty segment (`//`)")]
+    #[error("must not contain an empty segment (`//`)")]
     EmptySegment,
     /// `%2f`, `%5c` or `\`, also encoded twice.
-    #[error("must not hold a backslash, nor a slash or backslash that is percent-encoded")]
+    #[error("must not contain a backslash, nor a slash or backslash that is percent-encoded")]
     HiddenSlash,
     /// A control character.
-    #[error("must not hold control characters, encoded or not")]
+    #[error("must not contain control characters, encoded or not")]
     Control,
     /// `%` without two hexadecimal digits.
     #[error("holds a `%` that is not followed by two hexadecimal digits")]
@@ -38,7 +38,7 @@ pub enum BadPath {
     #[error("holds percent-encoded bytes that are an overlong form of another character")]
     Overlong,
     /// `?` or `#`.
-    #[error("must not hold `?` or `#`: the query is a separate field")]
+    #[error("must not contain `?` or `#`: the query is a separate field")]
     QueryInPath,
     /// A method that is invalid, or about the connection.
     #[error("is not a method that can be passed on")]

@@ -106,7 +106,7 @@ impl Answering {
             .filter_map(|(sequence, bytes)| asker.fresh(stage, process, *sequence, bytes))
             .collect();
         // It has reported what it did on its own, so what it asks now may be granted.
-        if !questions.alone {
+        if !questions.in_fallback {
             stage.withheld.caught_up(process);
         }
         stage.run_for(process, message.len(), |engine, now| {

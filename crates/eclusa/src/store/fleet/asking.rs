@@ -131,7 +131,7 @@ impl AskingState {
             done_below: self.pending.keys().next().copied().unwrap_or(self.next),
             wants,
             received: self.received,
-            alone: own.is_in_fallback(),
+            in_fallback: own.is_in_fallback(),
             registration,
             items: items.map(|(sequence, pending)| (*sequence, Bytes::new(&pending.question))).collect(),
         };

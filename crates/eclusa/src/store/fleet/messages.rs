@@ -26,7 +26,7 @@ pub(super) struct Questions<'a> {
     /// The answers that it has received.
     pub(super) received: Received,
     /// Whether it decides about gates locally: what it did without the owner is not reported yet.
-    pub(super) alone: bool,
+    pub(super) in_fallback: bool,
     /// Its rules, if the owner may not have them.
     #[serde(borrow)]
     pub(super) registration: Option<Registration<'a>>,
@@ -105,7 +105,7 @@ mod tests {
             done_below: 41,
             wants: 300,
             received: Received { connection: 3, bytes: 70_000 },
-            alone: true,
+            in_fallback: true,
             registration: Some(Registration { about: "all 7f", spec: Bytes::new(b"rules") }),
             items: vec![(41, Bytes::new(b"first")), (42, Bytes::new(b"second"))],
         }

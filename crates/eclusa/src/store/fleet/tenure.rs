@@ -247,7 +247,7 @@ mod tests {
             done_below: 5,
             wants: 0,
             received: Received { connection, bytes: 0 },
-            alone: false,
+            in_fallback: false,
             registration: Some(registration),
             items: vec![(5, Bytes::new(question))],
         };

@@ -115,7 +115,7 @@ async fn a_server_that_throws_jobs_away_is_refused() {
 async fn a_server_that_throws_limits_away_is_only_warned_of() {
     let redis = RedisServer::with(&["--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"]);
     let program = start(&redis, "[upstreams.up]\nurl = \"http://127.0.0.1:9\"\nrpm = 60\n").await;
-    program.logged("Limits may be forgotten: its `maxmemory-policy` is allkeys-lru", &[]).await;
+    program.logged("Redis may evict limits: its `maxmemory-policy` is allkeys-lru", &[]).await;
     assert_eq!(program.post("/v1/limits/up/acquire", &json!({})).await.status, 200);
 }
 

@@ -130,12 +130,12 @@ async fn local_decisions_do_not_start_during_a_report_to_the_owner() {
     let fallback = fleet.fallback.as_ref().unwrap();
     fallback.end();
     advance(2 * TIMEOUT).await;
-    let alone = || (fallback.decides(), fleet.shared.membership.is_in_fallback());
+    let in_fallback = || (fallback.decides(), fleet.shared.membership.is_in_fallback());
     let returning = fleet.returning.write().await;
     let mut asked = pin!(fleet.ask(Question::Record { upstream: up(), result: CallResult::Failed }));
     assert!(poll!(&mut asked).is_pending());
-    assert_eq!(alone(), (false, false));
+    assert_eq!(in_fallback(), (false, false));
     drop(returning);
     asked.await.unwrap();
-    assert_eq!(alone(), (true, true));
+    assert_eq!(in_fallback(), (true, true));
 }

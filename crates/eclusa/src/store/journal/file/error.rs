@@ -24,7 +24,7 @@ pub enum JournalError {
 
     /// A file of the open journal was deleted or replaced.
     #[error(
-        "{} was {what} while the journal was in use. Nothing more is accepted. Stop this process, put the directory back as it was, and start again",
+        "{} was {what} while the journal was in use. Nothing more is accepted. Put the directory back as it was and start again",
         path.display()
     )]
     TakenAway { path: PathBuf, what: &'static str },

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::error::{JournalError, io_error};
-use super::sync_dir;
+use super::{private, sync_dir};
 
 pub(super) const NAME: &str = "high-water";
 const UNFINISHED_NAME: &str = "high-water.new";
@@ -46,7 +46,7 @@ impl HighWater {
     pub(super) fn create(dir: &Path) -> Result<Self, JournalError> {
         let unfinished = dir.join(UNFINISHED_NAME);
         let path = dir.join(NAME);
-        let file = OpenOptions::new()
+        let file = private()
             .read(true)
             .write(true)
             .create(true)

@@ -9,7 +9,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::error::{JournalError, io_error};
-use super::high_water;
+use super::{high_water, private};
 
 const NAME: &str = "lock";
 
@@ -24,7 +24,7 @@ impl Lock {
         let mut lock = Self { held: Vec::new() };
         lock.hold_high_water(dir)?;
         let path = dir.join(NAME);
-        let mut options = File::options();
+        let mut options = private();
         let file = options.write(true).create(true).truncate(false).open(&path);
         lock.hold(dir, path.clone(), file.map_err(io_error("open", &path))?)?;
         Ok(lock)

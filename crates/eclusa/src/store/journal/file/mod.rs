@@ -26,8 +26,9 @@ mod segment;
 #[cfg(test)]
 mod tests;
 
-use std::fs::File;
+use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::Write;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 pub use error::JournalError;
@@ -267,11 +268,19 @@ fn reopen(newest: Segment) -> Result<(Segment, File), JournalError> {
     Ok((newest, file))
 }
 
-/// Creates the directory and those above it, and makes their names durable.
+/// Options for new files, which only the user of this process may read: they hold the payloads of jobs.
+fn private() -> OpenOptions {
+    let mut options = File::options();
+    options.mode(0o600);
+    options
+}
+
+/// Creates the directory and those above it, for this user only, and makes their names durable.
 fn create_dir(dir: &Path) -> Result<(), JournalError> {
     let absolute = std::path::absolute(dir).map_err(io_error("find", dir))?;
     let missing: Vec<&Path> = absolute.ancestors().take_while(|path| !path.exists()).collect();
-    std::fs::create_dir_all(dir).map_err(io_error("create the directory", dir))?;
+    let created = DirBuilder::new().recursive(true).mode(0o700).create(dir);
+    created.map_err(io_error("create the directory", dir))?;
     missing.into_iter().filter_map(Path::parent).try_for_each(sync_dir)
 }
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::error::{JournalError, damaged, io_error};
 use super::frame::{self, Frame, FrameFault, HEADER};
-use super::{MAX_CHUNK_BYTES, sync_dir};
+use super::{MAX_CHUNK_BYTES, private, sync_dir};
 
 /// The largest segment in bytes, unless a single chunk is larger. Disk space is released in whole segments, and with
 /// [`Ack::Write`](super::Ack::Write) it is the most that is written between fsyncs.
@@ -60,8 +60,7 @@ impl Segment {
     /// Begins the segment whose first chunk will be `first`.
     pub(super) fn create(dir: &Path, first: u64) -> Result<(Self, File), JournalError> {
         let path = dir.join(format!("{first:020}.log"));
-        let file =
-            File::options().append(true).create_new(true).open(&path).map_err(io_error("create", &path))?;
+        let file = private().append(true).create_new(true).open(&path).map_err(io_error("create", &path))?;
         sync_dir(dir)?;
         Ok((Self { first, path, len: 0, offsets: Vec::new() }, file))
     }

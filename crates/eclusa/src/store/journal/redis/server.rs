@@ -26,7 +26,7 @@ pub(super) fn check(info: &str, promise: Promise, server: &mut Connection) -> Re
     }
     match evicts(info) {
         Some(problem) if promise.keeps_jobs => return refuse(problem),
-        Some(problem) => tracing::warn!("Limits may be forgotten: {problem}"),
+        Some(problem) => tracing::warn!("Redis may evict limits: {problem}"),
         None => {}
     }
     if promise.ack == Ack::Fsync

@@ -1,5 +1,6 @@
 //! What works on a healthy disk.
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use super::super::{Ack, Journal, JournalError, MAX_CHUNK_BYTES};
@@ -13,6 +14,24 @@ fn a_new_journal_is_empty() {
     assert_eq!((journal.first(), journal.last(), chunks.len(), journal.bytes()), (1, 0, 0, 0));
     drop(journal);
     assert!(open(&dir.path().join("new/and/deep"), Ack::Fsync).unwrap().1.is_empty());
+}
+
+/// The journal holds the payloads of jobs.
+#[test]
+fn no_other_user_may_read_a_new_journal() {
+    let dir = scratch();
+    let parent = dir.path().join("new");
+    let (mut journal, _) = open(&parent.join("data"), Ack::Fsync).unwrap();
+    fill(&mut journal, 3, 100);
+    journal.begin_segment().unwrap();
+    journal.append(&body(4), 1).unwrap();
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!((mode(&parent), mode(&parent.join("data"))), (0o700, 0o700));
+    let files: Vec<_> = std::fs::read_dir(parent.join("data")).unwrap().map(|file| file.unwrap()).collect();
+    assert_eq!(files.len(), 4, "the lock, the mark and two segments: {files:?}");
+    for file in files {
+        assert_eq!(mode(&file.path()), 0o600, "{file:?}");
+    }
 }
 
 #[test]
