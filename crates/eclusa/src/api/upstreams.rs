@@ -64,16 +64,16 @@ impl Upstreams {
             CallResult::Success => ("success", "a reported success"),
             _ => ("failure", "a reported failure"),
         };
-        let before = self.breaker(&upstream).await?;
+        let before = self.breaker(&upstream).await;
         let after = self.decider.record(upstream.clone(), result).await;
         audit_change(caller, call, &upstream, before, &after);
         self.shown(upstream.as_str(), after)
     }
 
-    /// The state of a breaker.
-    async fn breaker(&self, upstream: &Name) -> Result<Option<BreakerState>, Problem> {
-        let views = self.store.upstreams().await.map_err(|error| unavailable(&error))?;
-        Ok(views.iter().find(|view| view.name == *upstream).and_then(state))
+    /// The state of a breaker, if it is known.
+    async fn breaker(&self, upstream: &Name) -> Option<BreakerState> {
+        let views = self.store.upstreams().await.ok()?;
+        views.iter().find(|view| view.name == *upstream).and_then(state)
     }
 
     fn shown(
@@ -100,7 +100,7 @@ fn audit_change(
     after: &Result<Option<UpstreamView>, StoreError>,
 ) {
     let after = after.as_ref().ok().and_then(Option::as_ref).and_then(state);
-    match after.filter(|_| before != after) {
+    match after.filter(|_| before.is_some() && before != after) {
         Some(BreakerState::Open) => {
             audit!(caller, action, %upstream, state = "open", "Breaker opened by {by_what}");
         }
@@ -212,7 +212,7 @@ pub(super) async fn try_recover(
     _: NoQuery,
 ) -> Result<Json<Breaker>, Problem> {
     let upstream = changeable(&upstreams.rules, &caller, Right::Enqueue, &name)?;
-    let before = upstreams.breaker(&upstream).await?;
+    let before = upstreams.breaker(&upstream).await;
     let after = upstreams.decider.recover(upstream.clone()).await;
     audit_change(&caller, ("try_recover", "try-recover"), &upstream, before, &after);
     upstreams.shown(&name, after)
