@@ -12,6 +12,7 @@ mod processes;
 mod refusing;
 mod stopping;
 mod tls;
+mod versions;
 
 use crate::program::Program;
 use crate::redis_server::RedisServer;
