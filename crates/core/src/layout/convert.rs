@@ -36,15 +36,29 @@ pub(super) fn append(value: &impl Serialize, out: &mut Vec<u8>) -> postcard::Res
 
 /// Decodes what [`encode`] wrote; all bytes must be used.
 pub(super) fn decode<'a, T: Deserialize<'a>>(version: u8, bytes: &'a [u8]) -> Result<T, LayoutError> {
+    take_all(known(version, bytes)?)
+}
+
+/// What follows the version, which must be this one.
+pub(super) fn known(version: u8, bytes: &[u8]) -> Result<&[u8], LayoutError> {
     match bytes {
-        [found, rest @ ..] if *found == version => match postcard::take_from_bytes(rest) {
-            Ok((value, [])) => Ok(value),
-            Ok((_, rest)) => Err(unreadable(format_args!("{} extra bytes", rest.len()))),
-            Err(error) => Err(unreadable(error)),
-        },
+        [found, rest @ ..] if *found == version => Ok(rest),
         [found, ..] if *found > version => Err(LayoutError::NewerVersion { found: *found, known: version }),
         [found, ..] => Err(unreadable(format_args!("version {found} of the layout is not supported"))),
         [] => Err(unreadable("no bytes")),
+    }
+}
+
+/// Decodes a value; returns the bytes after it too.
+pub(super) fn take<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<(T, &'a [u8]), LayoutError> {
+    postcard::take_from_bytes(bytes).map_err(unreadable)
+}
+
+/// Decodes a value; all bytes must be used.
+pub(super) fn take_all<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, LayoutError> {
+    match take(bytes)? {
+        (value, []) => Ok(value),
+        (_, rest) => Err(unreadable(format_args!("{} extra bytes", rest.len()))),
     }
 }
 
@@ -53,7 +67,7 @@ pub(super) fn unreadable(problem: impl fmt::Display) -> LayoutError {
 }
 
 /// Bytes encoded as a whole rather than one by one.
-pub(super) struct Bytes<'a>(&'a [u8]);
+pub(super) struct Bytes<'a>(pub(super) &'a [u8]);
 
 impl Serialize for Bytes<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {

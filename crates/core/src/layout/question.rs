@@ -22,8 +22,8 @@ use crate::verbs::{
 };
 use crate::views::{BucketQuery, JobQuery};
 
-/// The version of the layouts in this file. Other versions are refused; no release wrote version 1.
-const VERSION: u8 = 2;
+/// The version of the layouts in this file.
+const VERSION: u8 = 1;
 
 /// A verb of the [`Store`](crate::Store) with its arguments.
 #[derive(Debug, Clone, PartialEq, Eq)]

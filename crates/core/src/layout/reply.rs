@@ -34,8 +34,8 @@ use crate::verbs::{
 };
 use crate::views::{BucketPage, BucketView, CodeView, JobPage, LaneView, TenantView, UpstreamView, Why};
 
-/// The version of the layouts in this file and of the views. Other versions are refused; no release wrote version 1.
-const VERSION: u8 = 2;
+/// The version of the layouts in this file and of the views.
+const VERSION: u8 = 1;
 
 /// The answer to a [`Question`](super::Question).
 #[derive(Debug, Clone, PartialEq, Eq)]

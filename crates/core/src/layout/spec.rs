@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::LayoutError;
 use super::convert::{Layout, decode, encode};
 use super::shared::BucketSpecLayout;
+use super::versions::{LANE_VERSION, SPEC_VERSION, UPSTREAM_VERSION};
 use crate::error::SpecError;
 use crate::gate::{BreakerSpec, CooldownSpec, GateSpecs, PaceSpec, WindowSpec};
 use crate::ids::Name;
@@ -17,13 +18,6 @@ use crate::spec::{
     UpstreamSpec,
 };
 use crate::time::Span;
-
-/// The version of a process's complete rules.
-const SPEC_VERSION: u8 = 3;
-/// The version of the rules of one upstream.
-const VERSION: u8 = 1;
-/// The version of the rules of one lane. Version 1 lacked `in_time`, which comes last.
-const LANE_VERSION: u8 = 2;
 
 /// Spans are in milliseconds, tokens in millionths.
 #[derive(Serialize, Deserialize)]
@@ -166,6 +160,7 @@ pub(crate) fn encode_lane(spec: &LaneSpec) -> Vec<u8> {
 
 pub(crate) fn decode_lane(bytes: &[u8]) -> Result<LaneSpec, LayoutError> {
     match bytes {
+        // Version 1 lacked `in_time`, which comes last.
         [1, rest @ ..] => lane(decode(LANE_VERSION, &[&[LANE_VERSION], rest, &[u8::from(false)]].concat())?),
         _ => lane(decode(LANE_VERSION, bytes)?),
     }
@@ -173,11 +168,11 @@ pub(crate) fn decode_lane(bytes: &[u8]) -> Result<LaneSpec, LayoutError> {
 
 /// Encodes the rules of one upstream.
 pub(crate) fn encode_gates(spec: &GateSpecs) -> Vec<u8> {
-    encoded(VERSION, &GateSpecsLayout::from(spec))
+    encoded(UPSTREAM_VERSION, &GateSpecsLayout::from(spec))
 }
 
 pub(crate) fn decode_gates(bytes: &[u8]) -> Result<GateSpecs, LayoutError> {
-    gates(decode(VERSION, bytes)?)
+    gates(decode(UPSTREAM_VERSION, bytes)?)
 }
 
 fn patterns<T, L>(patterns: &Patterns<T>, layout: impl Fn(&T) -> L) -> Vec<(String, L)> {

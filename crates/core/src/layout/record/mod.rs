@@ -7,8 +7,6 @@ mod timeline;
 
 use std::sync::Arc;
 
-use postcard::take_from_bytes;
-
 pub(crate) use self::mentions::read_mentions;
 
 use self::gates::{BucketLayout, GatesLayout, PassLayout};
@@ -16,10 +14,11 @@ use self::history::{KeptGateChangeLayout, LaneMinuteLayout, RunningMinuteLayout,
 use self::timeline::EventLayout;
 use super::LayoutError;
 use super::alert::{AlertKeyLayout, AlertLayout};
-use super::convert::{Bytes, Layout, Many, append, layout_enum, layout_struct, unreadable};
+use super::convert::{Bytes, Layout, Many, append, known, layout_enum, layout_struct, take};
 use super::letters::LetterFilterLayout;
 use super::question::CompletionLayout;
 use super::shared::{BucketSpecLayout, LeaseIdLayout, LevelLayout, StatusLayout, TermsLayout};
+use super::versions::RECORD_VERSION;
 use super::view::{
     DeadLetterLayout, DropReasonLayout, FailureLayout, LetterAgesLayout, ServedByLayout, TotalsLayout,
 };
@@ -39,11 +38,6 @@ use crate::time::SteadyTime;
 use crate::timeline::Event;
 use crate::tokens::Tokens;
 
-/// The version of the records of a chunk, stored in its first byte.
-///
-/// Version 2 adds the records from `Terms` on; the others are the same as in version 1.
-pub(crate) const RECORD_VERSION: u8 = 2;
-
 /// Appends the bytes of `record` to `chunk`.
 pub(crate) fn append_record(record: &Record, chunk: &mut Vec<u8>) -> postcard::Result<()> {
     append(&RecordLayout::from_domain(record), chunk)
@@ -61,14 +55,14 @@ fn each_layout<'a>(
     chunk: &'a [u8],
     mut each: impl FnMut(RecordLayout<'a>) -> Result<(), LayoutError>,
 ) -> Result<(), LayoutError> {
-    let Some((&found, mut rest)) = chunk.split_first() else {
-        return Ok(());
+    let mut rest = match chunk {
+        [] => return Ok(()),
+        // Version 1 has some of the records of version 2, and no others.
+        [1, rest @ ..] => rest,
+        _ => known(RECORD_VERSION, chunk)?,
     };
-    if found > RECORD_VERSION {
-        return Err(LayoutError::NewerVersion { found, known: RECORD_VERSION });
-    }
     while !rest.is_empty() {
-        let (record, after): (RecordLayout<'_>, _) = take_from_bytes(rest).map_err(unreadable)?;
+        let (record, after): (RecordLayout<'_>, _) = take(rest)?;
         each(record)?;
         rest = after;
     }

@@ -5,9 +5,10 @@ use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use super::{Message, messages, questions, records, replies, specs, terms};
 use crate::alert::{Notice, Recipient};
-
-use super::{Message, questions, records, replies, specs};
+use crate::engine::record::Record;
+use crate::layout::{Answers, Questions, decode_lane, decode_spec, read_records};
 
 /// If set, the files are written instead of compared.
 const RENEW: &str = "ECLUSA_WRITE_GOLDEN";
@@ -32,18 +33,30 @@ fn from_hex(text: &str) -> Vec<u8> {
     digits.chunks(2).map(byte).collect()
 }
 
+/// Compares these bytes with a file, or writes it; returns the bytes of the file.
+fn written(name: &str, bytes: &[u8]) -> Vec<u8> {
+    let file = dir().join(name).with_extension("hex");
+    if std::env::var_os(RENEW).is_some() {
+        fs::write(&file, to_hex(bytes)).unwrap();
+    }
+    let golden = fs::read_to_string(&file).unwrap_or_default();
+    assert_eq!(to_hex(bytes), golden, "{name} is written differently");
+    from_hex(&golden)
+}
+
+/// The bytes that an earlier version wrote.
+fn previous(name: &str) -> Vec<u8> {
+    let file = dir().join("previous").join(name).with_extension("hex");
+    from_hex(&fs::read_to_string(&file).unwrap())
+}
+
 /// Compares or writes one file per sample. There must be no other files that start with `prefix`.
 fn check<M: Message>(prefix: &str, samples: Vec<(&'static str, M)>) {
     let names: BTreeSet<String> = samples.iter().map(|(name, _)| format!("{name}.hex")).collect();
     assert_eq!(names.len(), samples.len(), "two samples share a file");
     for (name, sample) in samples {
-        let file = dir().join(name).with_extension("hex");
-        if std::env::var_os(RENEW).is_some() {
-            fs::write(&file, to_hex(&sample.encoded())).unwrap();
-        }
-        let golden = fs::read_to_string(&file).unwrap_or_default();
-        assert_eq!(to_hex(&sample.encoded()), golden, "{name} is written differently");
-        assert_eq!(M::decoded(&from_hex(&golden)), Ok(sample), "{name} is read differently");
+        let golden = written(name, &sample.encoded());
+        assert_eq!(M::decoded(&golden), Ok(sample), "{name} is read differently");
     }
     let files = fs::read_dir(dir()).unwrap().map(|file| file.unwrap().file_name().into_string().unwrap());
     let files: BTreeSet<String> = files.filter(|file| file.starts_with(prefix)).collect();
@@ -86,6 +99,37 @@ fn notices_have_the_bytes_of_their_golden_files() {
 #[test]
 fn rules_have_the_bytes_of_their_golden_files() {
     check("spec", vec![("spec", specs::sample()), ("spec-partial", specs::partial())]);
+}
+
+#[test]
+fn rules_of_a_lane_and_an_upstream_have_the_bytes_of_their_golden_files() {
+    check("lane-rules", vec![("lane-rules", specs::sample().lanes[0].clone())]);
+    check("upstream-rules", vec![("upstream-rules", specs::sample().upstreams[1].gates.clone())]);
+}
+
+#[test]
+fn messages_have_the_bytes_of_their_golden_files() {
+    let golden = written("message-questions", &messages::questions().encode());
+    assert_eq!(Questions::decode(&golden), Ok(messages::questions()));
+    let golden = written("message-answers", &messages::answers().encode());
+    assert_eq!(Answers::decode(&golden), Ok(messages::answers()));
+}
+
+#[test]
+fn rules_of_earlier_versions_are_read() {
+    assert_eq!(decode_spec(&previous("spec-1")), Ok(specs::whole(false)));
+    assert_eq!(decode_spec(&previous("spec-2")), Ok(specs::partial()));
+    assert_eq!(decode_lane(&previous("lane-rules-1")), Ok(specs::whole(false).lanes[0].clone()));
+}
+
+#[test]
+fn records_of_version_1_are_read() {
+    let mut read = Vec::new();
+    read_records(&previous("records-1"), |record| read.push(record)).unwrap();
+    // The records that version 2 added come after all those of version 1.
+    let first_added = Record::Terms { family: "".into(), terms: terms() }.encoded()[1];
+    let all = records::all().into_iter().map(|(_, record)| record);
+    assert_eq!(read, all.filter(|record| record.encoded()[1] < first_added).collect::<Vec<_>>());
 }
 
 #[test]

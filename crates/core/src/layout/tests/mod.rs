@@ -3,6 +3,7 @@
 mod damage;
 mod golden;
 mod history;
+mod messages;
 mod questions;
 mod records;
 mod replies;
@@ -13,17 +14,18 @@ use std::sync::Arc;
 
 use super::shared::ReasonLayout;
 use super::{
-    LayoutError, Question, RECORD_VERSION, Reply, append_record, decode_spec, encode_spec, read_records,
+    FORMAT, LayoutError, Question, RECORD_VERSION, Reply, append_record, decode_gates, decode_lane,
+    decode_spec, encode_gates, encode_lane, encode_spec, read_records,
 };
 use crate::alert::{Alert, AlertKey, AlertRule, Condition, Notice, Severity};
 use crate::charge::{Charge, CreditRule, Terms};
 use crate::engine::Callback;
 use crate::engine::record::Record;
-use crate::gate::{BucketSpec, Reason};
+use crate::gate::{BucketSpec, GateSpecs, Reason};
 use crate::ids::{JobId, LeaseId, Name};
 use crate::job::Hold;
 use crate::policy::{BucketId, Scope};
-use crate::spec::Spec;
+use crate::spec::{LaneSpec, Spec};
 use crate::time::{Span, Time};
 use crate::timeline::FailureNote;
 use crate::tokens::Tokens;
@@ -82,6 +84,24 @@ impl Message for Spec {
     }
     fn decoded(bytes: &[u8]) -> Result<Self, LayoutError> {
         decode_spec(bytes)
+    }
+}
+
+impl Message for LaneSpec {
+    fn encoded(&self) -> Vec<u8> {
+        encode_lane(self)
+    }
+    fn decoded(bytes: &[u8]) -> Result<Self, LayoutError> {
+        decode_lane(bytes)
+    }
+}
+
+impl Message for GateSpecs {
+    fn encoded(&self) -> Vec<u8> {
+        encode_gates(self)
+    }
+    fn decoded(bytes: &[u8]) -> Result<Self, LayoutError> {
+        decode_gates(bytes)
     }
 }
 
@@ -176,6 +196,15 @@ fn terms() -> Arc<Terms> {
 fn bucket_id() -> BucketId {
     let scope = Some(Scope(0x0123_4567_89ab_cdef_0123_4567_89ab_cdef));
     BucketId { upstream: name("dict"), policy: name("ENTRIES_READ"), class: Some(name("PF")), scope }
+}
+
+/// A newer record or newer rules in a journal must keep programs that cannot read them from taking over.
+#[test]
+fn the_format_rises_with_every_stored_version() {
+    let (spec, record) = (specs::sample(), &records::all()[0].1);
+    let stored =
+        [record.encoded(), spec.encoded(), spec.lanes[0].encoded(), spec.upstreams[0].gates.encoded()];
+    assert_eq!(FORMAT, stored.iter().map(|bytes| u16::from(bytes[0])).sum::<u16>());
 }
 
 /// A reason that has a layout but is not listed would be missing wherever all reasons are shown.

@@ -4,7 +4,6 @@ use std::num::NonZeroU32;
 
 use super::name;
 use crate::gate::{BreakerSpec, BucketSpec, CooldownSpec, GateSpecs, PaceSpec, WindowSpec};
-use crate::layout::{decode_lane, decode_spec, encode_lane, encode_spec};
 use crate::pattern::Patterns;
 use crate::retry::{OnAmbiguous, RetryBudget, RetryPolicy};
 use crate::spec::{
@@ -18,32 +17,13 @@ pub(super) fn partial() -> Spec {
     Spec::partial(vec![UpstreamSpec::new(name("a"), gates)]).unwrap()
 }
 
-#[test]
-fn rules_of_version_1_are_those_of_a_whole_config() {
-    let sample = whole(false);
-    let mut bytes = encode_spec(&sample);
-    (bytes[0], _) = (2, bytes.pop());
-    assert_eq!(decode_spec(&bytes), Ok(sample.clone()));
-    (bytes[0], _) = (1, bytes.pop());
-    assert_eq!(decode_spec(&bytes), Ok(sample));
-}
-
-#[test]
-fn rules_of_a_lane_of_version_1_refuse_nothing() {
-    let lane = whole(false).lanes[0].clone();
-    let mut bytes = encode_lane(&lane);
-    (bytes[0], _) = (1, bytes.pop());
-    assert_eq!(decode_lane(&bytes), Ok(lane));
-    let lane = sample().lanes[0].clone();
-    assert_eq!(decode_lane(&encode_lane(&lane)), Ok(lane));
-}
-
 /// Rules with everything set, and a lane and an upstream with nothing set.
 pub(super) fn sample() -> Spec {
     whole(true)
 }
 
-fn whole(in_time: bool) -> Spec {
+/// The same, with or without `in_time` in its first lane.
+pub(super) fn whole(in_time: bool) -> Spec {
     let secs = Span::from_secs;
     let mut gates = GateSpecs::default();
     gates.breaker = Some(BreakerSpec::new(5, secs(30), 2).unwrap());

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use eclusa_core::layout::{Question, Reply, decode_spec};
-use eclusa_core::{Engine, StoreError, Time};
+use eclusa_core::layout::{
+    Answers, LayoutError, Question, Questions, QuestionsHeader, Reply, SentRules, decode_spec,
+};
+use eclusa_core::{Engine, Spec, StoreError, Time};
 use eclusa_fleet::{Outgoing, ProcessId};
-use serde_bytes::Bytes;
 use tokio::time::Instant;
 
-use super::messages::{Answers, Questions};
 use super::outbox::Outbox;
 use crate::store::stage::{self, Stage};
 use crate::store::verbs::{apply, may_wait, undo_question};
@@ -50,6 +50,8 @@ struct Asker {
     has_asked: bool,
     /// Whether the last message came from a process whose rules are not known.
     unregistered: bool,
+    /// Why its rules cannot be read: its questions are refused until it sends others.
+    unread_rules: Option<String>,
     heard: Option<Instant>,
 }
 
@@ -86,7 +88,7 @@ impl Answering {
         let questions = match Questions::decode(message) {
             Ok(questions) => questions,
             Err(error) => {
-                tracing::error!(%error, "A question cannot be read");
+                self.refuse(stage, message, &error);
                 return Ok(Vec::new());
             }
         };
@@ -100,6 +102,7 @@ impl Answering {
         asker.done_below = asker.done_below.max(questions.done_below);
         asker.answers = asker.answers.split_off(&asker.done_below);
         asker.outbox.received(questions.received);
+        let spec = asker.read_rules(questions.registration.as_ref());
         let fresh: Vec<_> = questions
             .items
             .iter()
@@ -110,7 +113,9 @@ impl Answering {
             stage.withheld.caught_up(process);
         }
         stage.run_for(process, message.len(), |engine, now| {
-            asker.unregistered = !register(engine, &questions, now);
+            let registered = register(engine, &questions, spec, now);
+            // Rules that cannot be read are not requested again.
+            asker.unregistered = !registered && asker.unread_rules.is_none();
             if asker.unregistered {
                 return Vec::new();
             }
@@ -126,6 +131,18 @@ impl Answering {
             replies
         })?;
         Ok(held)
+    }
+
+    /// Refuses each question of a message that cannot be read.
+    fn refuse(&self, stage: &Stage, message: &[u8], error: &LayoutError) {
+        tracing::error!(%error, "Questions cannot be read");
+        let Ok(header) = QuestionsHeader::decode(message) else { return };
+        let process = ProcessId(header.process);
+        self.lock().askers.entry(process).or_default().heard = Some(Instant::now());
+        let refusal = stage::encode(&Reply::Unread(error.to_string()));
+        for sequence in header.sequences {
+            stage.answer_again(process, sequence, refusal.clone());
+        }
     }
 
     /// Sends the answer to a held question.
@@ -257,8 +274,15 @@ impl Asker {
                 remembered.copies += 1;
             }
         }
-        let items = replies.iter().map(|(sequence, reply)| (*sequence, Bytes::new(reply))).collect();
-        Answers { window, sent: self.outbox.sent(), register: self.unregistered, items }.encode()
+        let items = replies.iter().map(|(sequence, reply)| (*sequence, &**reply)).collect();
+        Answers { window, sent: self.outbox.sent(), register: self.unregistered, items }.encode().into()
+    }
+
+    /// The rules that a message brings, if they can be read.
+    fn read_rules(&mut self, sent: Option<&SentRules<'_>>) -> Option<Spec> {
+        let read = decode_spec(sent?.spec);
+        self.unread_rules = read.as_ref().err().map(|error| format!("the rules of this process: {error}"));
+        read.ok()
     }
 
     /// The question, if it is new. One that was answered is answered again; one that cannot be read is refused.
@@ -278,36 +302,26 @@ impl Asker {
                 None
             }
             Some(_) => None,
-            None => match Question::decode(bytes) {
-                Ok(question) => Some((sequence, question)),
-                Err(error) => {
-                    tracing::error!(%error, "A question cannot be read");
-                    let mut reply = Vec::new();
-                    Reply::Unread(error.to_string()).encode(&mut reply);
-                    stage.answer_again(process, sequence, reply.into());
-                    None
-                }
-            },
+            None => {
+                let cause = match (&self.unread_rules, Question::decode(bytes)) {
+                    (None, Ok(question)) => return Some((sequence, question)),
+                    (None, Err(error)) => error.to_string(),
+                    (Some(cause), _) => cause.clone(),
+                };
+                tracing::error!(error = cause, "A question cannot be read");
+                stage.answer_again(process, sequence, stage::encode(&Reply::Unread(cause)));
+                None
+            }
         }
     }
 }
 
 /// Registers the rules of a process; returns whether they are known.
-fn register(engine: &mut Engine, questions: &Questions<'_>, now: Time) -> bool {
+fn register(engine: &mut Engine, questions: &Questions<'_>, spec: Option<Spec>, now: Time) -> bool {
     let process = eclusa_core::ProcessId(questions.process);
-    if let Some(registration) = &questions.registration {
-        match decode_spec(registration.spec) {
-            Ok(spec) => engine.register(
-                eclusa_core::Registration {
-                    process,
-                    stamp: questions.stamp,
-                    about: registration.about.into(),
-                    spec: spec.into(),
-                },
-                now,
-            ),
-            Err(error) => tracing::error!(%error, "The rules of another process cannot be read"),
-        }
+    if let (Some(sent), Some(spec)) = (&questions.registration, spec) {
+        let (stamp, about, spec) = (questions.stamp, sent.about.into(), spec.into());
+        engine.register(eclusa_core::Registration { process, stamp, about, spec }, now);
     }
     engine.heard_from(process, now)
 }

@@ -5,15 +5,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use eclusa_core::StoreError;
-use eclusa_core::layout::{Question, Reply};
+use eclusa_core::layout::{Answers, LayoutError, Question, Questions, ReceivedAnswers, Reply, SentRules};
 use eclusa_fleet::TermId;
-use serde_bytes::Bytes;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
 use super::membership::Membership;
-use super::messages::{Answers, Questions, Registration};
-use super::outbox::{CONFIRMED_EVERY, Received};
+use super::outbox::CONFIRMED_EVERY;
 use crate::store::verbs::{is_read, is_repeatable, may_wait, undo_question};
 
 /// The most bytes of questions in a message, unless a single one is longer.
@@ -45,7 +43,7 @@ struct AskingState {
     term: Option<TermId>,
     window: u64,
     /// The answers that were received from that owner, and up to which byte it knows that.
-    received: Received,
+    received: ReceivedAnswers,
     confirmed: u64,
     /// Whether answers can be received; nothing is sent before.
     listening: bool,
@@ -122,8 +120,8 @@ impl AskingState {
             self.asked_for_room = Some(now);
         }
         let rules = own.rules();
-        let registration = (!self.registered)
-            .then(|| Registration { about: &rules.about, spec: Bytes::new(&rules.encoded) });
+        let registration =
+            (!self.registered).then(|| SentRules { about: &rules.about, spec: &rules.encoded });
         let items = sequences.iter().filter_map(|sequence| self.pending.get_key_value(sequence));
         let message = Questions {
             process: own.process.0,
@@ -133,7 +131,7 @@ impl AskingState {
             received: self.received,
             in_fallback: own.is_in_fallback(),
             registration,
-            items: items.map(|(sequence, pending)| (*sequence, Bytes::new(&pending.question))).collect(),
+            items: items.map(|(sequence, pending)| (*sequence, &*pending.question)).collect(),
         };
         let bytes = message.encode();
         self.registered = true;
@@ -162,7 +160,7 @@ impl Asking {
             pending: BTreeMap::new(),
             term: None,
             window: FIRST_WINDOW,
-            received: Received::default(),
+            received: ReceivedAnswers::default(),
             confirmed: 0,
             listening: false,
             registered: false,
@@ -301,6 +299,18 @@ impl Asking {
             if let Some(question) = undo_question(&reply) {
                 self.post(&question);
             }
+        }
+    }
+
+    /// Ends the questions that are with the owner: its answers cannot be read.
+    pub(super) fn cannot_read(&self, error: &LayoutError) {
+        let mut state = self.lock();
+        let (asked, others): (BTreeMap<_, _>, _) =
+            std::mem::take(&mut state.pending).into_iter().partition(|(_, pending)| pending.sent.is_some());
+        state.pending = others;
+        drop(state);
+        for pending in asked.into_values() {
+            pending.deliver(Err(unread(&format!("the owner's answers cannot be read: {error}"))));
         }
     }
 

@@ -14,17 +14,17 @@ use super::ask::FleetAccess;
 use super::shared::unavailable;
 
 const EVERY: Duration = Duration::from_secs(2);
-/// The pause after a failure, or at the start.
+/// The pause after a transient failure, or at the start.
 const SOON: Duration = Duration::from_millis(100);
 
 /// Observes until the process stops.
 pub(super) async fn run(fleet: Arc<FleetAccess>) {
     loop {
-        let looked = look(&fleet).await;
-        if looked.is_ok() {
-            let _ = timeout(EVERY, fleet.shared.fleet_changed.notified()).await;
-        } else {
-            sleep(SOON).await;
+        match look(&fleet).await {
+            Err(error) if error.is_transient() => sleep(SOON).await,
+            Ok(()) | Err(_) => {
+                let _ = timeout(EVERY, fleet.shared.fleet_changed.notified()).await;
+            }
         }
     }
 }

@@ -14,7 +14,6 @@ mod leaving;
 mod loader;
 mod look;
 mod membership;
-mod messages;
 mod outage;
 mod outbox;
 mod owner;
@@ -45,7 +44,7 @@ use self::subscriber::Listen;
 use super::Ack;
 use super::ask::store_by_asking;
 use super::faults::StoreFault;
-use super::journal::redis::{Examined, Inspector, Keys, Promise, RedisJournal, Server, ServerFacts, VERSION};
+use super::journal::redis::{Examined, FORMAT, Inspector, Keys, Promise, RedisJournal, Server, ServerFacts};
 use crate::config::{FORGET_WITHIN, StoreConfig, Tls, WhenLost};
 
 /// The only basin.
@@ -253,7 +252,7 @@ fn protocol(process: ProcessId, settings: &RedisSettings) -> Settings {
         process,
         term: settings.term.into(),
         patience: if settings.library { LIBRARY_PATIENCE } else { Duration::ZERO }.into(),
-        format: VERSION.into(),
+        format: FORMAT,
         ack: match settings.ack {
             Ack::Write => eclusa_fleet::Ack::Write,
             Ack::Fsync => eclusa_fleet::Ack::Fsync,

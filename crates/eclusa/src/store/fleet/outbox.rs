@@ -4,6 +4,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use eclusa_core::layout::ReceivedAnswers;
+
 /// The most bytes of answers in a message, unless a single one is longer.
 pub(super) const MAX_MESSAGE: usize = 1 << 20;
 
@@ -19,15 +21,6 @@ const MAX_QUEUED: usize = 32 << 20;
 /// Answers up to this many bytes are never dropped.
 const SHORT: usize = 4 << 10;
 
-/// What a process has received from the owner.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub(super) struct Received {
-    /// The number of its connection: answers sent to an earlier one have arrived or are lost.
-    pub(super) connection: u64,
-    /// [`Answers::sent`](super::messages::Answers) of the last message on it.
-    pub(super) bytes: u64,
-}
-
 /// An answer: the sequence of its question, and its bytes.
 pub(super) type QueuedAnswer = (u64, Arc<[u8]>);
 
@@ -38,7 +31,7 @@ pub(super) struct Outbox {
     queued_bytes: usize,
     /// Bytes of all answers that were sent.
     sent: u64,
-    received: Received,
+    received: ReceivedAnswers,
 }
 
 impl Outbox {
@@ -53,11 +46,11 @@ impl Outbox {
     }
 
     /// Notes what the process has received.
-    pub(super) fn received(&mut self, received: Received) {
+    pub(super) fn received(&mut self, received: ReceivedAnswers) {
         if received.connection == self.received.connection {
             self.received.bytes = self.received.bytes.max(received.bytes.min(self.sent));
         } else {
-            self.received = Received { connection: received.connection, bytes: self.sent };
+            self.received = ReceivedAnswers { connection: received.connection, bytes: self.sent };
         }
     }
 
@@ -125,7 +118,7 @@ mod tests {
         let mut outbox = outbox(&[MIB / 2, MIB / 2, 1, 3 * MIB, 1]);
         assert_eq!((next(&mut outbox), next(&mut outbox)), (vec![1, 2], vec![3]));
         assert_eq!(next(&mut outbox), [0_u64; 0], "no room for 3 MiB");
-        outbox.received(Received { connection: 0, bytes: MIB as u64 });
+        outbox.received(ReceivedAnswers { connection: 0, bytes: MIB as u64 });
         assert_eq!(next(&mut outbox), [4]);
     }
 
@@ -135,11 +128,11 @@ mod tests {
         let sent = std::iter::from_fn(|| Some(next(&mut outbox)).filter(|sent| !sent.is_empty()));
         assert_eq!(sent.flatten().collect::<Vec<_>>(), [1, 2, 3, 4]);
         assert!(!outbox.is_ready());
-        outbox.received(Received { connection: 0, bytes: 2 * MIB as u64 });
+        outbox.received(ReceivedAnswers { connection: 0, bytes: 2 * MIB as u64 });
         assert!(
             outbox.is_ready() && outbox.is_under_way(3 * MIB as u64) && !outbox.is_under_way(2 * MIB as u64)
         );
-        outbox.received(Received { connection: 0, bytes: MIB as u64 });
+        outbox.received(ReceivedAnswers { connection: 0, bytes: MIB as u64 });
         assert_eq!((next(&mut outbox), next(&mut outbox), next(&mut outbox)), (vec![5], vec![6], vec![]));
     }
 
@@ -154,7 +147,7 @@ mod tests {
     fn a_new_connection_or_nobody_listening_means_that_nothing_is_on_the_way() {
         let mut outbox = outbox(&[10 * MIB, 10 * MIB, 1]);
         assert_eq!((next(&mut outbox), outbox.is_ready()), (vec![1], false));
-        outbox.received(Received { connection: 2, bytes: 0 });
+        outbox.received(ReceivedAnswers { connection: 2, bytes: 0 });
         assert_eq!((next(&mut outbox), outbox.is_ready()), (vec![2], false));
         outbox.unheard();
         assert_eq!(next(&mut outbox), [3]);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use eclusa_core::StoreError;
+use eclusa_core::layout::Answers;
 use eclusa_fleet::TermId;
 use futures_util::StreamExt;
 use redis::aio::{MultiplexedConnection, PubSubSink, PubSubStream};
@@ -12,7 +13,6 @@ use redis::{AsyncConnectionConfig, Client, Msg, RedisError};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use super::messages::Answers;
 use super::shared::{Route, Shared};
 use crate::store::stage::Stage;
 
@@ -140,7 +140,10 @@ impl RedisSubscription {
         if channel == keys.answers(self.shared.membership.process) {
             match Answers::decode(bytes) {
                 Ok(answers) => self.shared.asking.answered(&answers),
-                Err(error) => tracing::error!(%error, "An answer cannot be read"),
+                Err(error) => {
+                    tracing::error!(%error, "The owner's answers cannot be read");
+                    self.shared.asking.cannot_read(&error);
+                }
             }
         } else if self.term.is_some_and(|term| channel == keys.questions(term)) {
             match self.shared.route() {

@@ -166,14 +166,11 @@ mod tests {
     use std::time::Duration;
 
     use eclusa_core::gate::GateSpecs;
-    use eclusa_core::layout::Reply;
+    use eclusa_core::layout::{Answers, Questions, ReceivedAnswers, Reply, SentRules, encode_spec};
     use eclusa_core::{Admission, Admit, Name, Registration, Span, Spec, UpstreamSpec};
     use eclusa_fleet::{Ack, Ownership, ProcessId, Settings};
-    use serde_bytes::Bytes;
 
     use super::super::membership::{MemberRules, Membership};
-    use super::super::messages::{self, Answers, Questions};
-    use super::super::outbox::Received;
     use super::super::shared::SharedParts;
     use super::*;
     use crate::store::journal::redis::{Keys, Promise, RedisJournal, Server};
@@ -198,7 +195,7 @@ mod tests {
             process,
             term: term.into(),
             patience: term.into(),
-            format: 1,
+            format: crate::store::journal::redis::FORMAT,
             ack: Ack::Write,
             seed: 1,
         };
@@ -223,51 +220,69 @@ mod tests {
 
     /// Asks, always with the same sequence, which processes are registered.
     fn asks(owner: &OwnerThread, stage: &Stage) -> Vec<u64> {
-        let mut question = Vec::new();
-        Question::Fleet.encode(&mut question);
+        let question = encoded(&Question::Fleet);
         let Reply::Fleet(there) = reply_to(owner, stage, &question) else { panic!("another answer") };
         there.iter().map(|one| one.process.0).filter(|process| *process != ASKER.0).collect()
     }
 
-    /// The reply to a question that is asked on a new connection.
     fn reply_to(owner: &OwnerThread, stage: &Stage, question: &[u8]) -> Reply {
-        static CONNECTIONS: AtomicU64 = AtomicU64::new(1);
-        let connection = CONNECTIONS.fetch_add(1, Ordering::Relaxed);
-        let message = answer_on(connection, owner, stage, question);
-        let answers = Answers::decode(&message).unwrap();
-        Reply::decode(answers.items[0].1).unwrap()
+        let spec = encode_spec(&Spec::default());
+        let (replies, _) = exchange(owner, stage, &message(Some(&spec), &[question]).encode());
+        replies.into_iter().next().unwrap()
     }
 
-    fn answer_on(connection: u64, owner: &OwnerThread, stage: &Stage, question: &[u8]) -> Arc<[u8]> {
-        let spec = eclusa_core::layout::encode_spec(&Spec::default());
-        let registration = messages::Registration { about: "all", spec: Bytes::new(&spec) };
-        let message = Questions {
+    /// A message with these rules and questions, on a new connection.
+    fn message<'a>(spec: Option<&'a [u8]>, questions: &[&'a [u8]]) -> Questions<'a> {
+        static CONNECTIONS: AtomicU64 = AtomicU64::new(1);
+        let connection = CONNECTIONS.fetch_add(1, Ordering::Relaxed);
+        Questions {
             process: ASKER.0,
             stamp: 1,
             done_below: 5,
             wants: 0,
-            received: Received { connection, bytes: 0 },
+            received: ReceivedAnswers { connection, bytes: 0 },
             in_fallback: false,
-            registration: Some(registration),
-            items: vec![(5, Bytes::new(question))],
-        };
-        owner.shared.answering.hear(stage, &message.encode()).unwrap();
-        let group = stage.take_group().unwrap().unwrap();
+            registration: spec.map(|spec| SentRules { about: "all", spec }),
+            items: (5..).zip(questions.iter().copied()).collect(),
+        }
+    }
+
+    /// Sends a message; returns the replies, and whether the rules of the asking process are requested.
+    fn exchange(owner: &OwnerThread, stage: &Stage, message: &[u8]) -> (Vec<Reply>, bool) {
+        owner.shared.answering.hear(stage, message).unwrap();
+        let group = stage.take_group().unwrap().expect("there is no answer");
         let outgoing = owner.shared.answering.address(group.answers);
-        outgoing[0].message.clone()
+        let [outgoing] = &*outgoing else { panic!("{} messages", outgoing.len()) };
+        assert_eq!(outgoing.to, ASKER);
+        let answers = Answers::decode(&outgoing.message).unwrap();
+        let replies = answers.items.iter().map(|(_, reply)| Reply::decode(reply).unwrap());
+        (replies.collect(), answers.register)
     }
 
     #[test]
     fn an_answer_on_its_way_is_not_sent_again_and_one_lost_with_its_connection_is() {
         let mut owner = owner();
         let stage = begin(&mut owner, 11);
-        let mut question = Vec::new();
-        Question::Fleet.encode(&mut question);
-        let answers = |connection| {
-            let message = answer_on(connection, &owner, &stage, &question);
-            Answers::decode(&message).unwrap().items.len()
+        let (spec, question) = (encode_spec(&Spec::default()), encoded(&Question::Fleet));
+        let message = |connection| {
+            let received = ReceivedAnswers { connection, bytes: 0 };
+            Questions { received, ..message(Some(&spec), &[&question]) }
         };
+        let answers = |connection| exchange(&owner, &stage, &message(connection).encode()).0.len();
         assert_eq!((answers(1), answers(1), answers(2)), (1, 0, 1));
+    }
+
+    fn encoded(question: &Question) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        question.encode(&mut bytes);
+        bytes
+    }
+
+    /// The only cause for which all these questions were refused.
+    fn refusal(replies: &[Reply]) -> &str {
+        let [Reply::Unread(cause), rest @ ..] = replies else { panic!("{replies:?}") };
+        assert!(rest.iter().all(|other| *other == replies[0]), "{replies:?}");
+        cause
     }
 
     #[test]
@@ -302,8 +317,7 @@ mod tests {
             after: None,
             probe: true,
         };
-        let mut question = Vec::new();
-        Question::Admit(ask).encode(&mut question);
+        let question = encoded(&Question::Admit(ask));
         let Reply::Admitted(answer) = reply_to(&owner, &stage, &question) else { panic!("another answer") };
         assert!(matches!(answer.admission, Admission::Granted { .. }), "{answer:?}");
     }
@@ -312,13 +326,44 @@ mod tests {
     fn a_question_of_another_version_is_refused_with_a_reason() {
         let mut owner = owner();
         let stage = begin(&mut owner, 11);
-        let mut question = Vec::new();
-        Question::Fleet.encode(&mut question);
-        question[0] += 1;
+        let mut question = encoded(&Question::Fleet);
+        question[0] = 2;
         let Reply::Unread(cause) = reply_to(&owner, &stage, &question) else { panic!("another answer") };
-        assert!(cause.contains("written in version 3"), "{cause}");
-        question[0] = 1;
+        assert_eq!(cause, "written in version 2 of the layout; versions up to 1 are supported");
+        question[0] = 0;
         let Reply::Unread(cause) = reply_to(&owner, &stage, &question) else { panic!("another answer") };
-        assert!(cause.contains("version 1 of the layout is not supported"), "{cause}");
+        assert!(cause.contains("version 0 of the layout is not supported"), "{cause}");
+    }
+
+    #[test]
+    fn every_question_of_a_newer_message_is_refused_with_a_reason() {
+        let mut owner = owner();
+        let stage = begin(&mut owner, 11);
+        let question = encoded(&Question::Fleet);
+        let mut newer = message(None, &[&question, &question]).encode();
+        newer[0] = 2;
+        // Nothing but the header of a newer message can be relied on.
+        newer.truncate(newer.len() - question.len());
+        newer.extend([0xff; 40]);
+        let (replies, register) = exchange(&owner, &stage, &newer);
+        assert_eq!((replies.len(), register), (2, false));
+        assert_eq!(refusal(&replies), "written in version 2 of the layout; versions up to 1 are supported");
+    }
+
+    #[test]
+    fn a_process_whose_rules_cannot_be_read_is_refused_and_not_asked_for_them_again() {
+        let mut owner = owner();
+        let stage = begin(&mut owner, 11);
+        let (spec, question) = (encode_spec(&Spec::default()), encoded(&Question::Fleet));
+        let mut newer = spec.clone();
+        newer[0] += 1;
+        for rules in [Some(&*newer), None] {
+            let (replies, register) =
+                exchange(&owner, &stage, &message(rules, &[&question, &question]).encode());
+            assert_eq!((replies.len(), register), (2, false), "{rules:?}");
+            assert!(refusal(&replies).starts_with("the rules of this process: written in version 4"));
+        }
+        let (replies, _) = exchange(&owner, &stage, &message(Some(&spec), &[&question]).encode());
+        assert!(matches!(replies[..], [Reply::Fleet(_)]), "{replies:?}");
     }
 }

@@ -15,6 +15,7 @@ mod refusing;
 mod scripts;
 mod stopping;
 mod tls;
+mod versions;
 
 use crate::program::Program;
 use crate::redis_server::RedisServer;

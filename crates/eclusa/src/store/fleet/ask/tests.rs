@@ -1,7 +1,9 @@
 use std::collections::BTreeSet;
 use std::sync::Mutex;
+use std::task::Poll;
 
 use eclusa_core::gate::{CallResult, GateSpecs};
+use eclusa_core::layout::{Answers, LayoutError, Questions};
 use eclusa_core::{Engine, UpstreamSpec};
 use eclusa_fleet::{ProcessId, TermId};
 use futures_util::poll;
@@ -11,7 +13,6 @@ use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
 
 use super::super::membership::Membership;
-use super::super::messages::{Answers, Questions};
 use super::super::shared::{OwnerView, SharedParts};
 use super::*;
 use crate::store::journal::redis::Keys;
@@ -88,11 +89,29 @@ async fn a_question_that_the_owner_cannot_read_is_not_asked_again() {
     let (sequence, _) = Questions::decode(&message.bytes).unwrap().items[0];
     let mut reply = Vec::new();
     Reply::Unread("version 3".into()).encode(&mut reply);
-    let items = vec![(sequence, serde_bytes::Bytes::new(&reply))];
+    let items = vec![(sequence, &*reply)];
     fleet.shared.asking.answered(&Answers { window: 1_000_000, sent: 0, register: false, items });
     let error = asked.await.unwrap_err();
     assert!(!error.is_transient(), "{error}");
     assert!(error.to_string().contains("the owner cannot read the question: version 3"), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn questions_end_if_the_answers_of_their_owner_cannot_be_read() {
+    let fleet = cut_off();
+    let (process, term) = (ProcessId(2), TermId(7));
+    fleet.shared.set_route(Route::Ask(OwnerView { process, epoch: 1, term }));
+    fleet.shared.asking.listen(true);
+    let mut asked = pin!(fleet.ask_fleet(&Question::Lanes));
+    assert!(poll!(&mut asked).is_pending());
+    fleet.shared.asking.next_message(&fleet.shared.membership, Instant::now()).unwrap();
+    let mut unsent = pin!(fleet.ask_fleet(&Question::Upstreams));
+    assert!(poll!(&mut unsent).is_pending());
+    fleet.shared.asking.cannot_read(&LayoutError::NewerVersion { found: 2, known: 1 });
+    let Poll::Ready(Err(error)) = poll!(asked) else { panic!("it still waits") };
+    assert!(!error.is_transient(), "{error}");
+    assert!(error.to_string().contains("version 2") && error.to_string().contains("up to 1"), "{error}");
+    assert!(poll!(unsent).is_pending(), "another owner may answer it");
 }
 
 /// Records at each log line whether the owner waited for this process, and whether this process was in fallback.

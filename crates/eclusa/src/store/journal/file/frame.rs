@@ -101,6 +101,16 @@ fn checksum(fields: &[u8], body: &[u8]) -> u64 {
 mod tests {
     use super::*;
 
+    fn hex(bytes: &[u8]) -> String {
+        bytes.iter().fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"))
+    }
+
+    #[test]
+    fn a_frame_matches_the_golden_file() {
+        // The next test reads what is written.
+        assert_eq!(hex(&encode(7, 3, b"body")), include_str!("golden/frame.hex").trim());
+    }
+
     #[test]
     fn a_frame_round_trips() {
         for body in [b"body".as_slice(), b""] {

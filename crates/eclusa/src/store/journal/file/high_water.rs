@@ -149,6 +149,12 @@ fn read_slot(file: &File, offset: u64, dir: &Path, path: &Path) -> Result<Option
 mod tests {
     use super::*;
 
+    #[test]
+    fn a_slot_matches_the_golden_file() {
+        let hex = encode(42).iter().fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"));
+        assert_eq!(hex, include_str!("golden/high-water-slot.hex").trim());
+    }
+
     fn mark_in(dir: &Path) -> Option<u64> {
         HighWater::find(dir).unwrap().map(|found| found.mark())
     }

@@ -14,7 +14,10 @@ use eclusa_fleet::Position;
 use xxhash_rust::xxh3::Xxh3;
 
 /// The version this release writes, and the newest it reads.
-pub(in crate::store) const VERSION: u8 = 1;
+const VERSION: u8 = 1;
+
+/// The format of the journal: rises with the version of chunks and with that of anything in them.
+pub(in crate::store) const FORMAT: u16 = VERSION as u16 + eclusa_core::layout::FORMAT;
 
 const HEADER: usize = 18;
 const COMPRESSED: u8 = 1;
@@ -127,6 +130,28 @@ mod tests {
 
     const AT: Position = Position { epoch: 3, number: 7 };
 
+    fn hex(bytes: &[u8]) -> String {
+        bytes.iter().fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"))
+    }
+
+    fn bytes(hex: &str) -> Vec<u8> {
+        let hex = hex.trim();
+        (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect()
+    }
+
+    #[test]
+    fn chunks_match_the_golden_files() {
+        let golden = include_str!("golden/chunk.hex");
+        assert_eq!(hex(&encode(AT, Mark::Begin, b"records").0), golden.trim());
+        let read = bytes(golden);
+        let chunk = decode(7, &read).unwrap();
+        assert_eq!((chunk.mark, &*chunk.records), (Mark::Begin, b"records".as_slice()));
+        // Another release may compress the same records to other bytes, but must unpack these.
+        let read = bytes(include_str!("golden/chunk-compressed.hex"));
+        let chunk = decode(7, &read).unwrap();
+        assert_eq!((chunk.mark, &*chunk.records), (Mark::None, &*b"the same again ".repeat(100)));
+    }
+
     #[test]
     fn a_chunk_round_trips_compressed_or_not() {
         let long = b"the same again ".repeat(100);
@@ -156,6 +181,8 @@ mod tests {
     fn a_newer_version_is_reported_as_such() {
         let (mut bytes, _) = encode(AT, Mark::None, b"body");
         bytes[0] = 9;
-        assert_eq!(decode(7, &bytes), Err(ChunkError::Newer(9)));
+        let error = decode(7, &bytes).unwrap_err();
+        assert_eq!(error, ChunkError::Newer(9));
+        assert!(error.to_string().contains("version 9, but this release knows versions up to 1"), "{error}");
     }
 }

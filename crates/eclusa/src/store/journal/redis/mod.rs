@@ -16,7 +16,7 @@ use eclusa_fleet::{
 };
 use redis::{Cmd, ErrorKind, FromRedisValue, RedisError, Script, Value};
 
-pub(in crate::store) use self::chunk::{ChunkError, Mark, VERSION, decode, encode};
+pub(in crate::store) use self::chunk::{ChunkError, FORMAT, Mark, decode, encode};
 use self::connection::Open;
 pub(in crate::store) use self::connection::Server;
 pub(crate) use self::examine::Examined;
@@ -188,7 +188,7 @@ impl RedisJournal {
             call.arg(append.term.to_string()).arg(&*append.run).arg(append.epoch).arg(append.number);
             call.arg(chunk.map_or(&[][..], |chunk| &*chunk.bytes));
             call.arg(chunk.map_or(String::new(), |chunk| stream_id(chunk.keep_from)));
-            call.arg(VERSION).arg(keys.questions(append.term)).arg(u8::from(append.whole)).arg(public.len());
+            call.arg(FORMAT).arg(keys.questions(append.term)).arg(u8::from(append.whole)).arg(public.len());
             public.iter().for_each(|write| {
                 call.arg(&write.args);
             });
