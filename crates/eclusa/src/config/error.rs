@@ -46,7 +46,7 @@ pub(super) struct Mistake {
 
 impl ConfigErrors {
     /// The file cannot be read at all.
-    pub(super) fn unreadable(file: &str, problem: &str, help: &str) -> Self {
+    pub(crate) fn unreadable(file: &str, problem: &str, help: &str) -> Self {
         let error = ConfigError { place: None, problem: problem.into(), help: help.into(), span: None };
         Self { file: file.into(), text: String::new(), errors: vec![error] }
     }
