@@ -44,7 +44,7 @@ mod tests;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use eclusa_core::Spec;
+use eclusa_core::{LaneSpec, Name, Spec, UpstreamSpec};
 use toml::de::DeTable;
 
 pub use accept::Accept;
@@ -128,13 +128,7 @@ fn config(t: &mut Table<'_>, check: JobCheck) -> Option<Config> {
     let traces = t
         .table("traces", "Tracing: where spans of requests and jobs are exported.", traces::traces)
         .flatten();
-    let keys = t.section("auth", "Authentication.", |t| {
-        let doc = "An API key, sent as `Authorization: Bearer`. Without any keys, Eclusa listens on \
-                   loopback only.";
-        let keys = t.tables("keys", doc, |t| server::key(t, &lane_names));
-        server::check_keys_differ(t, &keys);
-        keys
-    });
+    let keys = t.section("auth", "Authentication.", |t| server::auth(t, &lane_names));
     let callbacks =
         t.table("callbacks", "Callbacks when jobs end (`callbackUrl` of a job).", callbacks::callbacks);
     let callbacks = callbacks.flatten();
@@ -143,27 +137,8 @@ fn config(t: &mut Table<'_>, check: JobCheck) -> Option<Config> {
         "Alerts: when they fire (see `GET /v1/alerts` and `eclusa alerts`), and where they are sent.",
         alerts::alerts,
     );
-    let uses = mail::Uses::default();
-    let lanes =
-        t.named("lanes", "A queue and its rules.", |name, t| lanes::lane(name, t, &upstream_names, &uses));
-    let context = upstreams::UpstreamContext {
-        policy_names: policies::PolicyNames::default(),
-        shared_gates: store.shared_gates || !matches!(store.url, StoreUrl::Redis(_)),
-        public_url: server.public_url.is_some(),
-        direct: lanes
-            .iter()
-            .filter(|(_, (lane, _))| lane.mode == Mode::Direct)
-            .flat_map(|(_, (lane, _))| lane.upstreams().cloned())
-            .collect(),
-    };
-    let upstreams = t.named("upstreams", "A third party that jobs are sent to.", |name, t| {
-        upstreams::upstream(name, t, &context)
-    });
-    let lanes = lanes.into_iter().map(|(name, (own, spec))| (name, (Arc::new(own), spec))).collect();
-    let (mut lanes, mut lane_specs): (BTreeMap<_, _>, Vec<_>) = split_specs(lanes);
-    let (upstreams, upstream_specs): (_, Vec<Vec<_>>) = split_specs(upstreams);
-    uses.check(t.context(), &upstreams);
-    let mut upstream_specs = upstream_specs.concat();
+    let Routes { mut lanes, upstreams, mut lane_specs, mut upstream_specs } =
+        routes(t, (&server, &store), &upstream_names);
     let targets = Targets { upstreams: &upstreams, public_url: server.public_url.as_ref() };
     let schedules = t.named("schedules", "A job that is enqueued on a schedule.", |_, t| {
         schedules::schedule(t, (&lanes, &lane_names), |job, lane| check(job, lane, targets))
@@ -194,6 +169,43 @@ fn config(t: &mut Table<'_>, check: JobCheck) -> Option<Config> {
     })
 }
 
+/// Where jobs go: the lanes and upstreams of the file, with the rules that the engine has.
+struct Routes {
+    lanes: BTreeMap<Name, Arc<LaneConfig>>,
+    upstreams: BTreeMap<Name, UpstreamConfig>,
+    lane_specs: Vec<LaneSpec>,
+    upstream_specs: Vec<UpstreamSpec>,
+}
+
+/// Reads lanes and upstreams, which are checked against each other.
+fn routes(
+    t: &mut Table<'_>,
+    (server, store): (&ServerConfig, &StoreConfig),
+    upstream_names: &[String],
+) -> Routes {
+    let uses = mail::Uses::default();
+    let lanes =
+        t.named("lanes", "A queue and its rules.", |name, t| lanes::lane(name, t, upstream_names, &uses));
+    let context = upstreams::UpstreamContext {
+        policy_names: policies::PolicyNames::default(),
+        shared_gates: store.shared_gates || !matches!(store.url, StoreUrl::Redis(_)),
+        public_url: server.public_url.is_some(),
+        direct: lanes
+            .iter()
+            .filter(|(_, (lane, _))| lane.mode == Mode::Direct)
+            .flat_map(|(_, (lane, _))| lane.upstreams().cloned())
+            .collect(),
+    };
+    let upstreams = t.named("upstreams", "A third party that jobs are sent to.", |name, t| {
+        upstreams::upstream(name, t, &context)
+    });
+    let lanes = lanes.into_iter().map(|(name, (own, spec))| (name, (Arc::new(own), spec))).collect();
+    let (lanes, lane_specs) = split_specs(lanes);
+    let (upstreams, upstream_specs): (_, Vec<Vec<_>>) = split_specs(upstreams);
+    uses.check(t.context(), &upstreams);
+    Routes { lanes, upstreams, lane_specs, upstream_specs: upstream_specs.concat() }
+}
+
 /// Describes every key, by running the readers on an empty file.
 fn describe() -> Vec<KeyDoc> {
     let (ctx, nothing) = (Context::describing(), DeTable::new());
@@ -203,6 +215,6 @@ fn describe() -> Vec<KeyDoc> {
 }
 
 /// Separates what the program keeps, by name, from the specs for the engine.
-fn split_specs<N: Ord, A, B>(read: Vec<(N, (A, B))>) -> (std::collections::BTreeMap<N, A>, Vec<B>) {
+fn split_specs<N: Ord, A, B>(read: Vec<(N, (A, B))>) -> (BTreeMap<N, A>, Vec<B>) {
     read.into_iter().map(|(name, (own, spec))| ((name, own), spec)).unzip()
 }
