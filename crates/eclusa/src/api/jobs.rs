@@ -104,7 +104,7 @@ pub(super) async fn enqueue(
         Taken::Job(id, accepted) => match wait {
             Some(wait) => {
                 let whole = |job| Json(shown(&intake.rules, &caller, job)).into_response();
-                wait::answered(&intake.store, id, (wait, ended), whole).await?
+                enqueue::answered(&intake.store, id, (wait, ended), whole).await?
             }
             None => enqueue::accepted(&intake.store, id, accepted).await?,
         },

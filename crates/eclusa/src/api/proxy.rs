@@ -78,7 +78,7 @@ async fn queue(
             with(response, [header("cache-status", &headers::cache_hit(&cached))])
         }
         Taken::Job(id, accepted) => match wait {
-            Some(wait) => wait::answered(&intake.store, id, (wait, ended), |job| answer_of(&job)).await?,
+            Some(wait) => enqueue::answered(&intake.store, id, (wait, ended), |job| answer_of(&job)).await?,
             None => enqueue::accepted(&intake.store, id, accepted).await?,
         },
     })
