@@ -17,6 +17,7 @@ mod leases;
 mod letters;
 mod life;
 pub mod limits;
+mod load;
 pub mod model;
 mod peers;
 mod policy;

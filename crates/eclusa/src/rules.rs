@@ -10,10 +10,10 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use thiserror::Error;
 use tokio::sync::watch;
 
-use crate::config::{Config, UpstreamKeyConfig};
+use crate::config::{Config, UpstreamConfig, UpstreamKeyConfig};
 use crate::execute::http::TlsError;
 use crate::execute::{AlertClient, CallEnd, CallbackClient, Called, Judged, UpstreamClient};
-use crate::policy::{read_usage, sources};
+use crate::policy::read_usage;
 use crate::request::Response;
 
 /// Certificates cannot be used.
@@ -102,7 +102,7 @@ impl Rules {
 
     /// Where responses of `upstream` report usage, for policies that charge by it.
     pub(crate) fn usage_sources(&self, upstream: &Name) -> Vec<Arc<str>> {
-        self.config.upstreams.get(upstream).map_or(Vec::new(), |rules| sources(rules.policies()))
+        self.config.upstreams.get(upstream).map_or(Vec::new(), UpstreamConfig::usage_sources)
     }
 
     /// A hash of lanes, upstreams and limits: equal for equal rules.

@@ -10,6 +10,7 @@ use futures_util::FutureExt;
 use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::api::ApiState;
@@ -20,6 +21,7 @@ use crate::process::{self, Process, StartError};
 use crate::rules::Rules;
 use crate::server::{Certificate, Threads};
 use crate::store::AnyStore;
+use crate::work::Loops;
 use crate::{api, reload, server, work};
 
 /// How long to wait for tasks that still release what they hold.
@@ -112,7 +114,7 @@ async fn run(
     let tls = certificate.as_ref().map(Certificate::acceptor).transpose()?;
     let (grace, drain_for) = (config.server.shutdown_grace, config.server.drain);
     let Process { api, workers, exporter } = process::open(config, role, clock)?;
-    let ApiState { store, scopes, ids, rules, leases, peers, life, metrics, rates, .. } = &*api.0;
+    let ApiState { store, scopes, ids, rules, peers, life, metrics, rates, .. } = &*api.0;
     // An embedded store answers at once, before a worker takes a job.
     let found = store.lanes().now_or_never().and_then(Result::ok).map(|lanes| jobs(&lanes));
     let mut loops = work::start(role, workers, (store, scopes, ids.clone()), (rates.clone(), peers.clone()));
@@ -146,6 +148,12 @@ async fn run(
         _ = loops.begin.join_next() => life.broken.cancel(),
         _ = loops.keep.join_next() => life.broken.cancel(),
     }
+    Ok(stop(&api.0, loops, serving, grace).await)
+}
+
+/// Starts nothing more, and finishes or releases what runs.
+async fn stop(api: &ApiState, mut loops: Loops, serving: JoinHandle<()>, grace: Duration) -> Stopped {
+    let ApiState { store, leases, life, .. } = api;
     life.stopping.cancel();
     // When these have ended, nothing new begins: what runs now is all there is to wait for.
     while loops.begin.join_next().await.is_some() {}
@@ -159,14 +167,14 @@ async fn run(
     life.finished.cancel();
     while loops.keep.join_next().await.is_some() {}
     let (let_go, cut_off) = (life.let_go.load(Ordering::Relaxed), life.direct.len());
-    Ok(Stopped {
+    Stopped {
         finished: running.saturating_sub(let_go + cut_off),
         handed_back: life.handed_back.load(Ordering::Relaxed),
         dead_lettered: life.dead_lettered.load(Ordering::Relaxed),
         cut_off,
         kept: kept.map(|lanes| jobs(&lanes)),
         broken: life.broken.is_cancelled(),
-    })
+    }
 }
 
 /// Logs what this process is and what it found, as soon as the store answers.

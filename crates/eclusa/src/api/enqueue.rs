@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use axum::response::{IntoResponse, Response};
-use eclusa_core::{Cached, EnqueueAnswer, Enqueued, JobId, JobView, Name, NewJob, Store, StoreError, Wait};
+use eclusa_core::{
+    Cached, EnqueueAnswer, Enqueued, JobId, JobView, Name, NewJob, Status, Store, StoreError, Wait,
+};
 use http::header::LOCATION;
 use http::{HeaderValue, StatusCode};
 use tokio::time::Instant;
@@ -159,4 +161,39 @@ pub(super) async fn known(store: &AnyStore, id: JobId) -> Result<(StatusCode, Ac
         expires_at: iso(job.expires_at),
     };
     Ok((status, accepted))
+}
+
+/// Responds with `answer` for a job that has ended, else with 202 and its state after the wait.
+pub(super) async fn answered(
+    store: &AnyStore,
+    id: JobId,
+    (wait, job): (Duration, Option<JobView>),
+    answer: impl FnOnce(JobView) -> Response,
+) -> Result<Response, Problem> {
+    let mut response = match job {
+        Some(job) if job.status.is_final() => answer(job),
+        Some(job) => accepted(store, id, Some(unfinished(store, &job).await?)).await?,
+        None => {
+            let detail = format!("Job {id} has ended, and its result is no longer kept (`keep`)");
+            return Err(Problem::new(Kind::NotFound, detail).with("jobId", id.to_string()));
+        }
+    };
+    response.headers_mut().extend(header("preference-applied", &format!("wait={}", wait.as_secs())));
+    Ok(response)
+}
+
+/// A job that has not ended, with its position if it waits.
+async fn unfinished(store: &AnyStore, job: &JobView) -> Result<Accepted, Problem> {
+    let why = match job.status {
+        Status::Processing => None,
+        _ => store.why(job.id).await.map_err(|error| unavailable(&error))?,
+    };
+    Ok(Accepted {
+        job_id: job.id.to_string(),
+        status: job.status.as_str().into(),
+        lane: job.lane.to_string(),
+        position: why.as_ref().map(|why| why.position),
+        eta: why.and_then(|why| why.eta).and_then(iso),
+        expires_at: iso(job.expires_at),
+    })
 }

@@ -111,7 +111,7 @@ pub(super) async fn enqueue(
                     response.headers_mut().extend(id);
                     response
                 };
-                wait::answered(&intake.store, id, (wait, ended), whole).await?
+                enqueue::answered(&intake.store, id, (wait, ended), whole).await?
             }
             None => enqueue::accepted(&intake.store, id, accepted).await?,
         },

@@ -21,8 +21,7 @@ use super::wait;
 use crate::config::{LaneConfig, Mode};
 use crate::execute::http::{RequestHead, target};
 use crate::intake::{DEFAULT_TENANT, Submission};
-use crate::request::{self, Request};
-use crate::telemetry::traces::{JobTrace, remove_lone_state};
+use crate::request::{self, JobTrace, Request, remove_lone_state};
 
 const PREFIX: &str = "/proxy/";
 
@@ -65,7 +64,7 @@ async fn queue(
     let Body(body) = Body::read(body, &intake.rules, &intake.life.uploads).await?;
     let request = Request { method, path, query, headers, body: body.to_vec() };
     let mut submission = submission(caller, &asked, request)?;
-    submission.trace = span.as_deref().map(|span| JobTrace::under(span, None));
+    submission.trace = span.as_deref().map(|span| JobTrace::under(span.context(), None));
     let job = submit::job(&intake, caller, (lane, rules), submission).await?;
     let wait = headers::prefer_wait(&asked).map(|wait| wait.min(intake.rules.get().config.server.max_wait));
     let (taken, ended) = Box::pin(enqueue::enqueue(&intake, job, wait, span)).await?;
@@ -77,7 +76,7 @@ async fn queue(
             with(response, [header("cache-status", &headers::cache_hit(&cached))])
         }
         Taken::Job(id, accepted) => match wait {
-            Some(wait) => wait::answered(&intake.store, id, (wait, ended), |job| answer_of(&job)).await?,
+            Some(wait) => enqueue::answered(&intake.store, id, (wait, ended), |job| answer_of(&job)).await?,
             None => enqueue::accepted(&intake.store, id, accepted).await?,
         },
     })

@@ -137,7 +137,7 @@ pub(super) async fn described(
     let mut wrong = Vec::new();
     let (had_request, had_message) = (ask.request.is_some(), ask.message.is_some());
     let mut submission = ask.into_readable_part(caller.own_tenant(), &mut wrong);
-    submission.trace_under(span, headers);
+    submission.trace_under(span.map(OpenSpan::context), headers);
     json::add(&mut faults, wrong);
     if faults.is_empty() {
         return job(intake, caller, (lane, rules), submission).await.map_err(Problem::in_body);

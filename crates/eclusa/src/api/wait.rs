@@ -1,17 +1,10 @@
-//! Waiting for a job to end, and what the caller is answered afterwards.
+//! Waiting for a job to end, and what the caller is answered if it ended without a response.
 
-use std::time::Duration;
+use eclusa_core::{DropReason, JobView, Status, Store, Wait};
 
-use axum::response::Response;
-use eclusa_core::{DropReason, JobId, JobView, Status, Store, Wait};
-
-use super::enqueue::accepted;
-use super::headers::header;
-use super::model::{Accepted, iso};
 use super::problem::{Kind, Problem};
 use super::store_problem::unavailable;
 use super::submit::Intake;
-use crate::store::AnyStore;
 
 /// Starts `waiting`, then does `work`. Returns the result of the wait, if it is over by then, and of the work.
 pub(super) async fn begin_then<W: Future + Unpin, T>(
@@ -44,41 +37,6 @@ pub(super) async fn ended(intake: &Intake, ask: Wait) -> Result<Option<JobView>,
     job.map_err(|error| unavailable(&error))
 }
 
-/// Responds with `answer` for a job that has ended, else with 202 and its state after the wait.
-pub(super) async fn answered(
-    store: &AnyStore,
-    id: JobId,
-    (wait, job): (Duration, Option<JobView>),
-    answer: impl FnOnce(JobView) -> Response,
-) -> Result<Response, Problem> {
-    let mut response = match job {
-        Some(job) if job.status.is_final() => answer(job),
-        Some(job) => accepted(store, id, Some(unfinished(store, &job).await?)).await?,
-        None => {
-            let detail = format!("Job {id} has ended, and its result is no longer kept (`keep`)");
-            return Err(Problem::new(Kind::NotFound, detail).with("jobId", id.to_string()));
-        }
-    };
-    response.headers_mut().extend(header("preference-applied", &format!("wait={}", wait.as_secs())));
-    Ok(response)
-}
-
-/// A job that has not ended, with its position if it waits.
-async fn unfinished(store: &AnyStore, job: &JobView) -> Result<Accepted, Problem> {
-    let why = match job.status {
-        Status::Processing => None,
-        _ => store.why(job.id).await.map_err(|error| unavailable(&error))?,
-    };
-    Ok(Accepted {
-        job_id: job.id.to_string(),
-        status: job.status.as_str().into(),
-        lane: job.lane.to_string(),
-        position: why.as_ref().map(|why| why.position),
-        eta: why.and_then(|why| why.eta).and_then(iso),
-        expires_at: iso(job.expires_at),
-    })
-}
-
 /// The problem for a job that ended without a response of an upstream.
 pub(super) fn without_answer(job: &JobView) -> Problem {
     let id = job.id.to_string();
@@ -108,9 +66,10 @@ pub(super) fn without_answer(job: &JobView) -> Problem {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
+    use std::time::Duration;
 
     use axum::extract::FromRequestParts;
-    use eclusa_core::{Name, NewJob};
+    use eclusa_core::{JobId, Name, NewJob};
 
     use super::*;
     use crate::clock::SystemClock;

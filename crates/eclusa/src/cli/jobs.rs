@@ -1,5 +1,7 @@
 //! `eclusa jobs`.
 
+mod cancel;
+
 use std::time::Duration;
 
 use clap::builder::{NonEmptyStringValueParser, PossibleValuesParser};
@@ -7,8 +9,8 @@ use clap::{Args, Subcommand};
 use serde_json::Value;
 use tokio::time::Instant;
 
+use self::cancel::CancelArgs;
 use super::Exit;
-use super::cancel::{self, CancelArgs};
 use super::client::{Client, path, with_query};
 use super::output::{Format, count, fields, or_dash, readable, section, table, typed, typed_all};
 use super::pages::{Pages, SHOWN, limit};

@@ -2,7 +2,6 @@
 
 mod alerts;
 mod breakers;
-mod cancel;
 mod check;
 mod client;
 mod completions;

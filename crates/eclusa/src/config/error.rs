@@ -46,7 +46,7 @@ pub(super) struct Mistake {
 
 impl ConfigErrors {
     /// The file cannot be read at all.
-    pub(super) fn unreadable(file: &str, problem: &str, help: &str) -> Self {
+    pub(crate) fn unreadable(file: &str, problem: &str, help: &str) -> Self {
         Self::without_source(file, None, problem, help)
     }
 

@@ -1,6 +1,6 @@
 //! The configuration: one TOML file, read key by key into types that are always valid.
 //!
-//! [`Config::load`] returns a valid configuration, or all mistakes in the file, each with its location and a fix.
+//! Reading returns a valid configuration, or all mistakes in the file, each with its location and a fix.
 //! Variables (`${VAR}`) are replaced inside strings only, and no error shows their values.
 
 mod accept;
@@ -42,10 +42,9 @@ mod warnings;
 mod tests;
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Arc;
 
-use eclusa_core::Spec;
+use eclusa_core::{LaneSpec, Name, Spec, UpstreamSpec};
 use toml::de::DeTable;
 
 pub use accept::Accept;
@@ -86,48 +85,38 @@ pub const INIT: &str = include_str!("init.toml");
 /// The largest config file.
 const MAX_FILE_BYTES: usize = 8 << 20;
 
-impl Config {
-    /// Reads the file at `path`; `env` returns the value of an environment variable.
-    pub fn load(path: &Path, env: &dyn Fn(&str) -> Option<String>) -> Result<Self, ConfigErrors> {
-        let name = path.display().to_string();
-        let text = std::fs::read_to_string(path).map_err(|error| {
-            let help = match error.kind() {
-                std::io::ErrorKind::NotFound => "create one with `eclusa init`",
-                std::io::ErrorKind::InvalidData => "save it as UTF-8",
-                _ => "",
-            };
-            ConfigErrors::unreadable(&name, &format!("cannot be read: {error}"), help)
-        })?;
-        Self::parse(&name, &text, env)
-    }
+/// Whether a lane accepts the job of a schedule; `Err` says why not.
+pub(crate) type JobCheck = fn(&serde_json::Value, &LaneConfig, Targets<'_>) -> Result<(), String>;
 
-    /// Reads `text`, the contents of the file `name`. Paths in it are relative to that file's directory.
-    pub fn parse(name: &str, text: &str, env: &dyn Fn(&str) -> Option<String>) -> Result<Self, ConfigErrors> {
-        if text.len() > MAX_FILE_BYTES {
-            return Err(ConfigErrors::unreadable(name, "is too large", "it may have at most 8 MiB"));
-        }
-        let (document, syntax) = DeTable::parse_recoverable(text);
-        let ctx = Context::new(name, text, env);
-        let mut root = Table::root(&ctx, document.get_ref());
-        let config = config(&mut root);
-        root.close();
-        let (mut mistakes, mut secrets) = ctx.finish();
-        if !syntax.is_empty() {
-            // Errors about the contents of broken TOML would mislead, but the secrets found in it are still hidden.
-            mistakes = syntax.iter().map(error::bad_syntax).collect();
-            secrets.extend(
-                mistakes.iter().flat_map(|mistake| error::possible_secrets(text, mistake.span.start)),
-            );
-        }
-        match config {
-            Some(config) if mistakes.is_empty() => Ok(config),
-            _ => Err(ConfigErrors::new(name, text, mistakes, &secrets)),
-        }
+/// Reads `text`, the contents of the file `name`. `check` is applied to the jobs of schedules.
+pub(crate) fn parse(
+    name: &str,
+    text: &str,
+    env: &dyn Fn(&str) -> Option<String>,
+    check: JobCheck,
+) -> Result<Config, ConfigErrors> {
+    if text.len() > MAX_FILE_BYTES {
+        return Err(ConfigErrors::unreadable(name, "is too large", "it may have at most 8 MiB"));
+    }
+    let (document, syntax) = DeTable::parse_recoverable(text);
+    let ctx = Context::new(name, text, env);
+    let mut root = Table::root(&ctx, document.get_ref());
+    let config = config(&mut root, check);
+    root.close();
+    let (mut mistakes, mut secrets) = ctx.finish();
+    if !syntax.is_empty() {
+        // Errors about the contents of broken TOML would mislead, but the secrets found in it are still hidden.
+        mistakes = syntax.iter().map(error::bad_syntax).collect();
+        secrets.extend(mistakes.iter().flat_map(|mistake| error::possible_secrets(text, mistake.span.start)));
+    }
+    match config {
+        Some(config) if mistakes.is_empty() => Ok(config),
+        _ => Err(ConfigErrors::new(name, text, mistakes, &secrets)),
     }
 }
 
 /// Reads the whole file; `None` only if a mistake was noted.
-fn config(t: &mut Table<'_>) -> Option<Config> {
+fn config(t: &mut Table<'_>, check: JobCheck) -> Option<Config> {
     let (lane_names, upstream_names) = (t.names_under("lanes"), t.names_under("upstreams"));
     t.context().add_public_names(&lane_names);
     t.context().add_public_names(&upstream_names);
@@ -139,13 +128,7 @@ fn config(t: &mut Table<'_>) -> Option<Config> {
     let traces = t
         .table("traces", "Tracing: where spans of requests and jobs are exported.", traces::traces)
         .flatten();
-    let keys = t.section("auth", "Authentication.", |t| {
-        let doc = "An API key, sent as `Authorization: Bearer`. Without any keys, Eclusa listens on \
-                   loopback only.";
-        let keys = t.tables("keys", doc, |t| server::key(t, &lane_names));
-        server::check_keys_differ(t, &keys);
-        keys
-    });
+    let keys = t.section("auth", "Authentication.", |t| server::auth(t, &lane_names));
     let callbacks =
         t.table("callbacks", "Callbacks when jobs end (`callbackUrl` of a job).", callbacks::callbacks);
     let callbacks = callbacks.flatten();
@@ -154,30 +137,11 @@ fn config(t: &mut Table<'_>) -> Option<Config> {
         "Alerts: when they fire (see `GET /v1/alerts` and `eclusa alerts`), and where they are sent.",
         alerts::alerts,
     );
-    let uses = mail::Uses::default();
-    let lanes =
-        t.named("lanes", "A queue and its rules.", |name, t| lanes::lane(name, t, &upstream_names, &uses));
-    let context = upstreams::UpstreamContext {
-        policy_names: policies::PolicyNames::default(),
-        shared_gates: store.shared_gates || !matches!(store.url, StoreUrl::Redis(_)),
-        public_url: server.public_url.is_some(),
-        direct: lanes
-            .iter()
-            .filter(|(_, (lane, _))| lane.mode == Mode::Direct)
-            .flat_map(|(_, (lane, _))| lane.upstreams().cloned())
-            .collect(),
-    };
-    let upstreams = t.named("upstreams", "A third party that jobs are sent to.", |name, t| {
-        upstreams::upstream(name, t, &context)
-    });
-    let lanes = lanes.into_iter().map(|(name, (own, spec))| (name, (Arc::new(own), spec))).collect();
-    let (mut lanes, mut lane_specs): (BTreeMap<_, _>, Vec<_>) = split_specs(lanes);
-    let (upstreams, upstream_specs): (_, Vec<Vec<_>>) = split_specs(upstreams);
-    uses.check(t.context(), &upstreams);
-    let mut upstream_specs = upstream_specs.concat();
+    let Routes { mut lanes, upstreams, mut lane_specs, mut upstream_specs } =
+        routes(t, (&server, &store), &upstream_names);
     let targets = Targets { upstreams: &upstreams, public_url: server.public_url.as_ref() };
     let schedules = t.named("schedules", "A job that is enqueued on a schedule.", |_, t| {
-        schedules::schedule(t, &lanes, &lane_names, targets)
+        schedules::schedule(t, (&lanes, &lane_names), |job, lane| check(job, lane, targets))
     });
     if callbacks.is_some() || alerts.notifies() {
         let (name, own, lane, upstream) = callbacks::lane()?;
@@ -205,15 +169,52 @@ fn config(t: &mut Table<'_>) -> Option<Config> {
     })
 }
 
+/// Where jobs go: the lanes and upstreams of the file, with the rules that the engine has.
+struct Routes {
+    lanes: BTreeMap<Name, Arc<LaneConfig>>,
+    upstreams: BTreeMap<Name, UpstreamConfig>,
+    lane_specs: Vec<LaneSpec>,
+    upstream_specs: Vec<UpstreamSpec>,
+}
+
+/// Reads lanes and upstreams, which are checked against each other.
+fn routes(
+    t: &mut Table<'_>,
+    (server, store): (&ServerConfig, &StoreConfig),
+    upstream_names: &[String],
+) -> Routes {
+    let uses = mail::Uses::default();
+    let lanes =
+        t.named("lanes", "A queue and its rules.", |name, t| lanes::lane(name, t, upstream_names, &uses));
+    let context = upstreams::UpstreamContext {
+        policy_names: policies::PolicyNames::default(),
+        shared_gates: store.shared_gates || !matches!(store.url, StoreUrl::Redis(_)),
+        public_url: server.public_url.is_some(),
+        direct: lanes
+            .iter()
+            .filter(|(_, (lane, _))| lane.mode == Mode::Direct)
+            .flat_map(|(_, (lane, _))| lane.upstreams().cloned())
+            .collect(),
+    };
+    let upstreams = t.named("upstreams", "A third party that jobs are sent to.", |name, t| {
+        upstreams::upstream(name, t, &context)
+    });
+    let lanes = lanes.into_iter().map(|(name, (own, spec))| (name, (Arc::new(own), spec))).collect();
+    let (lanes, lane_specs) = split_specs(lanes);
+    let (upstreams, upstream_specs): (_, Vec<Vec<_>>) = split_specs(upstreams);
+    uses.check(t.context(), &upstreams);
+    Routes { lanes, upstreams, lane_specs, upstream_specs: upstream_specs.concat() }
+}
+
 /// Describes every key, by running the readers on an empty file.
 fn describe() -> Vec<KeyDoc> {
     let (ctx, nothing) = (Context::describing(), DeTable::new());
     let mut root = Table::root(&ctx, &nothing);
-    config(&mut root);
+    config(&mut root, |_, _, _| Ok(()));
     root.close()
 }
 
 /// Separates what the program keeps, by name, from the specs for the engine.
-fn split_specs<N: Ord, A, B>(read: Vec<(N, (A, B))>) -> (std::collections::BTreeMap<N, A>, Vec<B>) {
+fn split_specs<N: Ord, A, B>(read: Vec<(N, (A, B))>) -> (BTreeMap<N, A>, Vec<B>) {
     read.into_iter().map(|(name, (own, spec))| ((name, own), spec)).unzip()
 }

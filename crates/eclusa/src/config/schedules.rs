@@ -13,9 +13,7 @@ use jiff::tz::TimeZone;
 use super::json::Json;
 use super::read::{At, FromText, Show, Table, Wrong};
 use super::server::unknown_name;
-use super::targets::Targets;
 use super::types::{LaneConfig, Missed, Mode};
-use crate::model::JobRequest;
 
 const CRON: &str = "write minute, hour, day, month and weekday: \"0 3 * * *\"; with seconds first if needed";
 const ZONE: &str = "write a name such as \"America/Sao_Paulo\" or \"UTC\"";
@@ -98,9 +96,8 @@ impl Show for Zone {
 
 pub(super) fn schedule(
     t: &mut Table<'_>,
-    lanes: &BTreeMap<Name, Arc<LaneConfig>>,
-    names: &[String],
-    targets: Targets<'_>,
+    (lanes, names): (&BTreeMap<Name, Arc<LaneConfig>>, &[String]),
+    check: impl Fn(&serde_json::Value, &LaneConfig) -> Result<(), String>,
 ) -> Option<Arc<Schedule>> {
     let cron: Option<Cron> = t.need(
         "cron",
@@ -122,7 +119,7 @@ pub(super) fn schedule(
     );
     let job = job.and_then(|At { value, place }| Some(At { value: value.into_value()?, place }));
     let job =
-        job.filter(|job| lane.as_ref().is_none_or(|lane| is_taken(t, lane, job, (lanes, names), targets)));
+        job.filter(|job| lane.as_ref().is_none_or(|lane| is_taken(t, lane, job, (lanes, names), check)));
     let schedule = Schedule { cron: cron?, zone, lane: lane?.value, job: job?.value, missed };
     if schedule.after(SAMPLE).is_none() {
         t.wrong("cron", "never matches", CRON);
@@ -137,7 +134,7 @@ fn is_taken(
     lane: &At<Name>,
     job: &At<serde_json::Value>,
     (lanes, names): (&BTreeMap<Name, Arc<LaneConfig>>, &[String]),
-    targets: Targets<'_>,
+    check: impl Fn(&serde_json::Value, &LaneConfig) -> Result<(), String>,
 ) -> bool {
     if !names.iter().any(|known| known == lane.value.as_str()) {
         unknown_name(t, lane, names, "a lane");
@@ -150,7 +147,7 @@ fn is_taken(
         t.context().wrong(&lane.place, "names a direct lane, which has no queue", help);
         return false;
     }
-    match JobRequest::check(&job.value, rules, targets) {
+    match check(&job.value, rules) {
         Ok(()) => true,
         Err(problem) => {
             t.context().wrong(

@@ -206,7 +206,15 @@ pub(super) struct ReadAuthKey {
     pub(super) key: Option<Key>,
 }
 
-pub(super) fn key(t: &mut Table<'_>, lanes: &[String]) -> ReadAuthKey {
+pub(super) fn auth(t: &mut Table<'_>, lanes: &[String]) -> Vec<ReadAuthKey> {
+    let doc =
+        "An API key, sent as `Authorization: Bearer`. Without any keys, Eclusa listens on loopback only.";
+    let keys = t.tables("keys", doc, |t| key(t, lanes));
+    check_keys_differ(t, &keys);
+    keys
+}
+
+fn key(t: &mut Table<'_>, lanes: &[String]) -> ReadAuthKey {
     let name: Option<At<String>> =
         t.need("name", "\"app\"", "The name of the key's owner; appears in the log.");
     let role: Option<Role> = t.need("role", "\"producer\"", "What the key may do.");
@@ -299,7 +307,7 @@ pub(super) fn secret(
 }
 
 /// Checks that no two keys share a name or a secret.
-pub(super) fn check_keys_differ(t: &Table<'_>, keys: &[ReadAuthKey]) {
+fn check_keys_differ(t: &Table<'_>, keys: &[ReadAuthKey]) {
     let secret = |read: &ReadAuthKey| read.key.as_ref().map(|key| key.secret.clone());
     for (at, read) in keys.iter().enumerate() {
         let Some(name) = &read.name else { continue };

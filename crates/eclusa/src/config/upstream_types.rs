@@ -1,6 +1,7 @@
 //! The valid configuration of upstreams, by kind.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use eclusa_core::Name;
@@ -66,6 +67,15 @@ impl UpstreamConfig {
     /// Limits by scope.
     pub fn policies(&self) -> &[Policy] {
         self.http().map_or(&[], |rules| &rules.policies)
+    }
+
+    /// The places in answers where its policies find the usage, without duplicates.
+    pub(crate) fn usage_sources(&self) -> Vec<Arc<str>> {
+        let classes = self.policies().iter().flat_map(|policy| &policy.classes);
+        let mut sources: Vec<_> = classes.filter_map(|class| class.terms.charge.source().cloned()).collect();
+        sources.sort();
+        sources.dedup();
+        sources
     }
 
     /// `async`: it accepts jobs and reports their results later.

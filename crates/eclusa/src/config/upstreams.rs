@@ -1,8 +1,9 @@
 //! `[upstreams.NAME]`.
 
 use std::num::NonZeroU32;
+use std::time::Duration;
 
-use eclusa_core::gate::{BreakerSpec, CooldownSpec, PaceSpec};
+use eclusa_core::gate::{BreakerSpec, CooldownSpec, GateSpecs, PaceSpec};
 use eclusa_core::retry::ExtraCodes;
 use eclusa_core::{Name, Span, UpstreamSpec};
 use http::{HeaderName, HeaderValue, Method};
@@ -62,24 +63,8 @@ pub(super) fn upstream(
         Protocol::Http,
         "The kind of upstream: `http` for requests, `smtp` and `ses` (Amazon SES) for mail.",
     );
-    let doc = "The base URL: `http://` or `https://`, host, port and a path prefix. For `smtp`: `smtp://` (default port 25) \
-               or `smtps://` (465), host and port. For `ses`, defaults to the endpoint of its region.";
-    let url: Option<UpstreamUrl> = match kind {
-        Protocol::Http => t.need("url", "\"https://api.example.com\"", doc),
-        Protocol::Smtp => t.need("url", "\"smtp://mail.example.com:587\"", doc),
-        Protocol::Ses => t.get("url", doc),
-    };
-    let timeout = t.or(
-        "timeout",
-        PositiveSpan(Span::from_secs(30)),
-        "How long a call may take, from the first byte sent to the last byte received. In direct lanes, where responses stream: how \
-         long the upstream may be silent, before its response begins and between two parts of it.",
-    );
-    let connect_timeout = t.or(
-        "connect_timeout",
-        PositiveSpan(Span::from_secs(5)),
-        "How long establishing a connection may take.",
-    );
+    let url = url(t, kind);
+    let (timeout, connect_timeout) = timeouts(t);
     let keys = keys(t);
     let headers = keyed_headers(
         t,
@@ -87,15 +72,7 @@ pub(super) fn upstream(
          shown.",
         &keys,
     );
-    let breaker =
-        t.table("breaker", "Opens after consecutive failures and admits nothing for a while.", breaker);
-    let pace = t.table("pace", "One call per interval, which adapts to the upstream's responses.", pace);
-    let cooldown = cooldown(
-        t,
-        "Pauses after the first, second, … consecutive error; the last one applies to all further errors. A success resets the \
-         count, and so do ten minutes without errors.",
-    );
-    let mut gates = gates(t, "max_concurrent", "The most concurrent calls, over all workers.");
+    let gates = upstream_gates(t);
     let codes = codes(t, kind);
     let max_response = body_size(t, "max_response", Size(MAX_BODY), "The largest response; at most 8128KiB.");
     let tls = t.section("tls", "Certificates, if the public ones are not enough.", |t| {
@@ -108,13 +85,8 @@ pub(super) fn upstream(
         keys_are_used(t, request.as_ref());
     }
     let awaited = awaited(t, context.public_url);
-    if t.has("async") && context.direct.contains(name) {
-        let help = "use it in lanes with a queue only, or remove `async`";
-        t.misplaced(
-            "async",
-            "does not apply to a direct lane, where the caller waits for the response",
-            help,
-        );
+    if context.direct.contains(name) {
+        not_in_direct_lane(t);
     }
     let smtp_keys = smtp_keys(t, kind);
     let ses_keys = ses_keys(t);
@@ -148,10 +120,55 @@ pub(super) fn upstream(
         Some(UpstreamKind::Ses(_)) => not_for(t, &HTTP_KEYS, Protocol::Ses),
         Some(UpstreamKind::Http(_)) | None => {}
     }
-    let (timeout, connect_timeout) = (duration(timeout.0), duration(connect_timeout.0));
     let upstream = UpstreamConfig { timeout, connect_timeout, codes, tls, kind: kind? };
-    (gates.breaker, gates.pace, gates.cooldown) = (breaker.flatten(), pace.flatten(), cooldown);
     Some((upstream, specs(name, gates, keys)))
+}
+
+fn url(t: &mut Table<'_>, kind: Protocol) -> Option<UpstreamUrl> {
+    let doc = "The base URL: `http://` or `https://`, host, port and a path prefix. For `smtp`: `smtp://` (default port 25) \
+               or `smtps://` (465), host and port. For `ses`, defaults to the endpoint of its region.";
+    match kind {
+        Protocol::Http => t.need("url", "\"https://api.example.com\"", doc),
+        Protocol::Smtp => t.need("url", "\"smtp://mail.example.com:587\"", doc),
+        Protocol::Ses => t.get("url", doc),
+    }
+}
+
+/// How long a call may take, and how long a connection.
+fn timeouts(t: &mut Table<'_>) -> (Duration, Duration) {
+    let timeout = t.or(
+        "timeout",
+        PositiveSpan(Span::from_secs(30)),
+        "How long a call may take, from the first byte sent to the last byte received. In direct lanes, where responses stream: how \
+         long the upstream may be silent, before its response begins and between two parts of it.",
+    );
+    let connect_timeout = t.or(
+        "connect_timeout",
+        PositiveSpan(Span::from_secs(5)),
+        "How long establishing a connection may take.",
+    );
+    (duration(timeout.0), duration(connect_timeout.0))
+}
+
+fn upstream_gates(t: &mut Table<'_>) -> GateSpecs {
+    let breaker =
+        t.table("breaker", "Opens after consecutive failures and admits nothing for a while.", breaker);
+    let pace = t.table("pace", "One call per interval, which adapts to the upstream's responses.", pace);
+    let cooldown = cooldown(
+        t,
+        "Pauses after the first, second, … consecutive error; the last one applies to all further errors. A success resets the \
+         count, and so do ten minutes without errors.",
+    );
+    let mut gates = gates(t, "max_concurrent", "The most concurrent calls, over all workers.");
+    (gates.breaker, gates.pace, gates.cooldown) = (breaker.flatten(), pace.flatten(), cooldown);
+    gates
+}
+
+fn not_in_direct_lane(t: &Table<'_>) {
+    if t.has("async") {
+        let problem = "does not apply to a direct lane, where the caller waits for the response";
+        t.misplaced("async", problem, "use it in lanes with a queue only, or remove `async`");
+    }
 }
 
 fn no_tls_with_http(t: &Table<'_>, url: &BaseUrl) {

@@ -15,8 +15,7 @@ pub(crate) use self::fields::Fields;
 use self::fields::listed;
 use crate::config::{Accept, CacheKey, Field, KeyScope, LaneConfig, Targets, Template, TemplatePart};
 use crate::execute::http::shape::{JobValues, Unfit, for_upstream};
-use crate::request::{Content, Envelope, Mail, Request, RequestView};
-use crate::telemetry::traces::{JobTrace, OpenSpan, trace_state};
+use crate::request::{Content, Envelope, JobTrace, Mail, Request, RequestView, TraceContext, trace_state};
 
 /// The tenant of callers that name none.
 pub(crate) const DEFAULT_TENANT: &str = "default";
@@ -67,15 +66,15 @@ impl Fault {
 }
 
 impl Submission {
-    /// Makes the job part of the trace of `span`. A `traceparent` among the headers to send is sent unchanged; a `tracestate`
+    /// Makes the job part of the trace of the span of `context`. A `traceparent` among the headers to send is sent unchanged; a `tracestate`
     /// without one is removed.
-    pub(crate) fn trace_under(&mut self, span: Option<&OpenSpan>, headers: &HeaderMap) {
+    pub(crate) fn trace_under(&mut self, context: Option<TraceContext>, headers: &HeaderMap) {
         let own =
             self.request.iter().flat_map(|request| &request.headers).any(|(name, _)| name == "traceparent");
         if let Some(request) = self.request.as_mut().filter(|_| !own) {
             request.headers.retain(|(name, _)| name != "tracestate");
         }
-        self.trace = span.filter(|_| !own).map(|span| JobTrace::under(span, trace_state(headers)));
+        self.trace = context.filter(|_| !own).map(|context| JobTrace::under(context, trace_state(headers)));
     }
 
     /// Whether its type has a priority in the lane's `types`.

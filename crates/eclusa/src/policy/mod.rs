@@ -14,7 +14,7 @@ use eclusa_core::{BucketId, Correlation, HashKey, Hold, Name, Scope, Store, Stor
 use tokio::sync::OnceCell;
 
 pub(crate) use self::state::{ReportedBalance, read_state};
-pub(crate) use self::usage::{UsageMeter, amount, read_usage, sources};
+pub(crate) use self::usage::{UsageMeter, amount, read_usage};
 use crate::config::{Field, HoldRule, Policy, PolicyClass, ScopeSource, UpstreamConfig};
 use crate::ids::Ids;
 use crate::intake::{Fault, Fields};

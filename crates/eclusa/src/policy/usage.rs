@@ -11,19 +11,8 @@ use http::HeaderMap;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use serde_json::Value;
 
-use crate::config::Policy;
-
 /// The largest JSON answer, and the largest event, that is parsed, in bytes.
 const MAX_READ: usize = 1 << 20;
-
-/// The places in answers where these policies find the usage, without duplicates.
-pub(crate) fn sources(policies: &[Policy]) -> Vec<Arc<str>> {
-    let classes = policies.iter().flat_map(|policy| &policy.classes);
-    let mut sources: Vec<_> = classes.filter_map(|class| class.terms.charge.source().cloned()).collect();
-    sources.sort();
-    sources.dedup();
-    sources
-}
 
 /// A JSON number as tokens; fractions are rounded up to a millionth.
 pub(crate) fn amount(value: &Value) -> Option<Tokens> {

@@ -4,6 +4,7 @@
 //! older version can be read by a newer one.
 
 mod mail;
+mod trace;
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,9 +14,9 @@ use http::HeaderMap;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use thiserror::Error;
 
-use crate::telemetry::traces::JobTrace;
-
 pub use mail::{Attachment, Mail, MailProgress, Mailbox, Refusal};
+pub use trace::{JobTrace, TraceContext};
+pub(crate) use trace::{TRACESTATE, remove_lone_state, trace_state};
 
 /// The version of the layout of jobs, and the previous one, which knew only HTTP requests.
 const ENVELOPE: u8 = 2;
@@ -218,7 +219,6 @@ fn read<T: DeserializeOwned>(version: u8, bytes: &[u8]) -> Result<T, Unreadable>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::telemetry::traces::TraceContext;
 
     fn envelope() -> Envelope {
         let headers = vec![("accept".into(), b"*/*".to_vec())];

@@ -22,10 +22,10 @@ use crate::execute::http::shape::{JobValues, Shaped, for_upstream};
 use crate::execute::{Attempt, CallContext, CallEnd, Called, Judged, Sent};
 use crate::ids::made_ms;
 use crate::model::{AlertMessage, Job};
-use crate::request::{Content, Envelope, Mail, Response};
+use crate::request::{Content, Envelope, JobTrace, Mail, Response, TRACESTATE};
 use crate::rules::Rules;
 use crate::telemetry::log_retry;
-use crate::telemetry::traces::{JobTrace, OpenSpan, SpanKind, TRACESTATE};
+use crate::telemetry::traces::{OpenSpan, SpanKind};
 
 /// The `tracestate` header of the job's trace, if it has one.
 fn state_header(trace: &JobTrace) -> Option<(HeaderName, HeaderValue)> {

@@ -47,6 +47,7 @@ mod live;
 mod logs;
 mod mail;
 mod metrics;
+mod module_directions;
 mod moving;
 mod outlook;
 mod policies;

@@ -21,7 +21,6 @@ use super::connect::Connector;
 use super::{Hints, TlsError, explain, headers, target, tls};
 use crate::config::{BaseUrl, HttpRules, UpstreamConfig};
 use crate::execute::{CallContext, CallEnd, Called};
-use crate::policy::sources;
 use crate::request::{Request, Response};
 use crate::shard;
 
@@ -121,7 +120,7 @@ impl HttpUpstream {
                 .build(connector.clone())
         };
         // The usage cannot be read from a compressed answer. The upstream's own `headers` come later and win.
-        let reads_answers = !sources(&rules.policies).is_empty();
+        let reads_answers = !upstream.usage_sources().is_empty();
         let plain = reads_answers.then_some((ACCEPT_ENCODING, HeaderValue::from_static("identity")));
         let inner = UpstreamClient {
             clients: std::iter::repeat_with(client).take(shard::count()).collect(),

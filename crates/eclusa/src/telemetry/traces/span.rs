@@ -7,10 +7,10 @@ use eclusa_core::retry::ExtraCodes;
 use eclusa_core::{JobId, Name};
 use tokio::time::Instant;
 
-use super::context::TraceContext;
 use super::queue::Queue;
 use crate::clock::unix_nanos;
 use crate::execute::CallEnd;
+use crate::request::TraceContext;
 
 /// The kind of a span; the values are those of OTLP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,8 +1,17 @@
-//! W3C Trace Context: `traceparent`, received and sent.
+//! W3C Trace Context: `traceparent` and `tracestate`, received, kept with a job and sent.
 
 use std::fmt;
 
+use http::{HeaderMap, HeaderName};
 use serde::{Deserialize, Serialize};
+
+use crate::clock::unix_nanos;
+
+const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+/// The vendor-specific part of a context.
+pub(crate) const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
+/// Maximum bytes of a `tracestate` kept with a job; implementations must accept that many.
+const MAX_STATE: usize = 512;
 
 /// The only version with a known layout; of newer versions the same four fields are read.
 const VERSION: &str = "00";
@@ -39,13 +48,18 @@ impl TraceContext {
         Some(Self { trace, span, flags })
     }
 
+    /// The context that a request was sent with.
+    pub(crate) fn sent(headers: &HeaderMap) -> Option<Self> {
+        headers.get(TRACEPARENT).and_then(|value| Self::parse(value.to_str().ok()?))
+    }
+
     /// Whether the caller records the trace.
     pub const fn is_sampled(&self) -> bool {
         self.flags & SAMPLED != 0
     }
 
     /// The context of a new, sampled trace.
-    pub(super) fn root(trace: u128, span: u64) -> Self {
+    pub(crate) fn root(trace: u128, span: u64) -> Self {
         Self { trace, span, flags: KNOWN_FLAGS }
     }
 }
@@ -55,6 +69,40 @@ impl fmt::Display for TraceContext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{VERSION}-{:032x}-{:016x}-{:02x}", self.trace, self.span, self.flags)
     }
+}
+
+/// The trace that a job belongs to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobTrace {
+    /// The parent of the job's spans.
+    pub context: TraceContext,
+    /// `tracestate`, if the job's own headers do not contain it.
+    pub state: Option<String>,
+    /// When the job was accepted, in milliseconds since the Unix epoch.
+    pub taken_ms: u64,
+}
+
+impl JobTrace {
+    /// The trace of a job that is accepted under the span of `context`.
+    pub(crate) fn under(context: TraceContext, state: Option<String>) -> Self {
+        Self { context, state, taken_ms: unix_nanos() / 1_000_000 }
+    }
+}
+
+/// Removes a `tracestate` without a valid `traceparent`: it says nothing about the trace that begins here.
+pub(crate) fn remove_lone_state(headers: &mut HeaderMap) {
+    if headers.contains_key(TRACESTATE) && TraceContext::sent(headers).is_none() {
+        headers.remove(TRACESTATE);
+    }
+}
+
+/// The `tracestate` of a request, if it is valid and comes with a valid `traceparent`.
+pub(crate) fn trace_state(headers: &HeaderMap) -> Option<String> {
+    TraceContext::sent(headers)?;
+    let values: Option<Vec<&str>> =
+        headers.get_all(TRACESTATE).iter().map(|value| value.to_str().ok()).collect();
+    let state = values?.join(",");
+    (!state.is_empty() && state.len() <= MAX_STATE).then_some(state)
 }
 
 #[cfg(test)]

@@ -5,16 +5,16 @@ use clap::builder::NonEmptyStringValueParser;
 use indicatif::ProgressBar;
 use serde_json::{Value, json};
 
-use super::Exit;
-use super::client::{Client, path, with_query};
-use super::confirm::confirm;
-use super::exit::note;
-use super::jobs::{JobFilter, show};
-use super::output::{Format, count, fields, typed};
+use super::{JobFilter, show};
 use crate::api::CancelledJobs;
+use crate::cli::Exit;
+use crate::cli::client::{Client, path, with_query};
+use crate::cli::confirm::confirm;
+use crate::cli::exit::note;
+use crate::cli::output::{Format, count, fields, typed};
 
 #[derive(Debug, Args)]
-pub(super) struct CancelArgs {
+pub(in crate::cli) struct CancelArgs {
     /// The job: its own id, or the one its caller gave. Without it, all jobs that match the filter
     #[arg(value_name = "JOB", value_parser = NonEmptyStringValueParser::new())]
     job: Option<String>,
