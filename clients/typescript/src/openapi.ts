@@ -2202,6 +2202,21 @@ export interface components {
              */
             rate: number;
         };
+        /** @description What held the lane of a job while the job waited. */
+        PastWait: {
+            /** @description Why it could not start. */
+            reason: components["schemas"]["WaitReason"];
+            /**
+             * Format: date-time
+             * @description From when on, within the job's wait.
+             */
+            since?: string | null;
+            /**
+             * Format: date-time
+             * @description Until when; then the job may have waited for its turn or for a worker.
+             */
+            until?: string | null;
+        };
         /** @description A page of buckets. */
         PolicyList: {
             /**
@@ -2334,7 +2349,7 @@ export interface components {
          *       },
          *       "code": "held",
          *       "needs": [],
-         *       "text": "`bureau` has had its 60 requests of this minute: 22 jobs wait, the last starts at 14:03:24 UTC."
+         *       "text": "`bureau` has used its 60 requests for this minute: 22 jobs wait, the last starts at 14:03:24 UTC."
          *     }
          */
         ServiceStatus: components["schemas"]["Remark"] & {
@@ -2459,6 +2474,8 @@ export interface components {
              * @description When a job of the tenant was last started.
              */
             lastProcessedAt?: string | null;
+            /** @description Whether the next job to start is one of its; at most one tenant of a lane has it. */
+            next: boolean;
             /**
              * Format: int64
              * @description Jobs of the tenant being processed.
@@ -2510,6 +2527,7 @@ export interface components {
             event: components["schemas"]["TimelineEvent"];
             /** @description The upstream concerned. */
             upstream?: string | null;
+            waited?: components["schemas"]["PastWait"] | null;
         };
         /**
          * @description What happened to a job; the last four end it.

@@ -25,7 +25,7 @@ use crate::job::Hold;
 use crate::policy::{BucketId, Scope};
 use crate::spec::Spec;
 use crate::time::{Span, Time};
-use crate::timeline::FailureNote;
+use crate::timeline::{FailureNote, Waited};
 use crate::tokens::Tokens;
 use crate::verbs::{LetterCursor, LetterFilter};
 use crate::views::JobCursor;
@@ -160,6 +160,10 @@ const fn ms(ms: u64) -> Span {
 fn hold() -> Hold {
     let spec = BucketSpec::new(20, 3, Span::from_secs(60)).unwrap();
     Hold::new(name("bureau"), "cpf:1", spec, Tokens::whole(2)).unwrap()
+}
+
+fn waited() -> Box<Waited> {
+    Box::new(Waited { reason: Reason::Window, since: time(3), until: time(60_003) })
 }
 
 fn note() -> Arc<FailureNote> {
