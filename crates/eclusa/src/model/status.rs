@@ -12,7 +12,7 @@ use super::vocabulary::Severity;
     "code": "held",
     "args": { "lane": "score", "reason": "window", "upstream": "bureau", "limit": 60, "waiting": 22,
         "opensAt": "2026-11-16T14:03:02.000Z", "lastStart": "2026-11-16T14:03:24.000Z" },
-    "text": "`bureau` has had its 60 requests of this minute: 22 jobs wait, the last starts at 14:03:24 UTC.",
+    "text": "`bureau` has used its 60 requests for this minute: 22 jobs wait, the last starts at 14:03:24 UTC.",
     "also": [{ "code": "rest_flows", "args": {}, "text": "Everything else flows." }],
     "needs": [],
 }))]
