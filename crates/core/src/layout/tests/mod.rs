@@ -162,8 +162,8 @@ fn hold() -> Hold {
     Hold::new(name("bureau"), "cpf:1", spec, Tokens::whole(2)).unwrap()
 }
 
-fn waited() -> Box<Waited> {
-    Box::new(Waited { reason: Reason::Window, since: time(3), until: time(60_003) })
+fn waited() -> Waited {
+    Waited { reason: Reason::Window, since: time(3), until: time(60_003) }
 }
 
 fn note() -> Arc<FailureNote> {

@@ -99,7 +99,7 @@ fn holds() -> Holds {
 
 /// A job that started after a wait.
 fn waited_job() -> Record {
-    let timeline = vec![Event { at: time(9), kind: EventKind::StartedAfter(2, waited()) }];
+    let timeline = vec![Event { at: time(9), kind: EventKind::StartedAfter(2, Box::new(waited())) }];
     Record::JobState { id: id(1), state: Box::new(JobState { timeline, ..state(PhaseRecord::Queued, None) }) }
 }
 

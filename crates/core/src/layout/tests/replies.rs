@@ -340,7 +340,7 @@ fn timeline() -> Vec<Event<Name>> {
         EventKind::Awaiting(name("smtp")),
         EventKind::Served(ServedBy::Coalesced),
         EventKind::Omitted(31),
-        EventKind::StartedAfter(name("ses"), waited()),
+        EventKind::StartedAfter(name("ses"), Box::new(waited())),
     ];
     let kinds = kinds.into_iter().chain(statuses.map(EventKind::Ended));
     (0..).zip(kinds).map(|(at, kind)| Event { at: time(at), kind }).collect()
