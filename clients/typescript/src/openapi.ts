@@ -992,11 +992,6 @@ export interface components {
             status: components["schemas"]["JobStatus"];
         };
         /**
-         * @description What "accepted" means: on disk, written, or replicated.
-         * @enum {string}
-         */
-        AckLevel: "fsync" | "write" | "replicate";
-        /**
          * @description The permit that a worker requests.
          * @example {
          *       "request": {
@@ -1043,23 +1038,15 @@ export interface components {
              */
             remaining?: number | null;
         };
-        /**
-         * @description An alert.
-         * @example {
-         *       "lane": "render",
-         *       "name": "dead_letters",
-         *       "severity": "warning",
-         *       "since": "2026-11-16T01:48:00.000Z",
-         *       "text": "Lane `render` has 12 dead letters; the limit is 10.",
-         *       "threshold": 10,
-         *       "value": 12
-         *     }
-         */
+        /** @description An alert. */
         Alert: {
             /** @description The lane, where the rule is about lanes. */
             lane?: string | null;
-            /** @description The rule. */
-            name: components["schemas"]["AlertName"];
+            /**
+             * @description The rule: `dead_letters`, `dead_letter_rate`, `tenant_dead_letters`, `oldest_wait`, `breaker_open`, `policy_low`,
+             *     `redis_memory`, `redis_rejected_connections`, `redis_aof_off`, `redis_eviction` or `store_lost_data`.
+             */
+            name: string;
             /** @description The policy of the upstream. */
             policy?: string | null;
             /**
@@ -1091,58 +1078,18 @@ export interface components {
              */
             value: number;
         };
-        /**
-         * @description Alerts that fire, and those that resolved recently.
-         * @example {
-         *       "alerts": [
-         *         {
-         *           "lane": "render",
-         *           "name": "dead_letters",
-         *           "severity": "warning",
-         *           "since": "2026-11-16T01:48:00.000Z",
-         *           "text": "Lane `render` has 12 dead letters; the limit is 10.",
-         *           "threshold": 10,
-         *           "value": 12
-         *         }
-         *       ],
-         *       "recent": []
-         *     }
-         */
+        /** @description Alerts that fire, and those that resolved recently. */
         AlertList: {
             /** @description Alerts that fire now. */
             alerts: components["schemas"]["Alert"][];
             /** @description The last hundred that resolved, newest first. */
             recent: components["schemas"]["Alert"][];
         };
-        /**
-         * @description The rule of an alert.
-         * @enum {string}
-         */
-        AlertName: "dead_letters" | "dead_letter_rate" | "tenant_dead_letters" | "oldest_wait" | "breaker_open" | "policy_low" | "redis_memory" | "redis_rejected_connections" | "redis_aof_off" | "redis_eviction" | "store_lost_data";
         /** @description The result of one of several events. */
         AnswerOrProblem: components["schemas"]["CreditAnswer"] | components["schemas"]["Problem"];
-        /**
-         * @description The result for one job of a batch.
-         * @example {
-         *       "eta": "2026-11-16T01:50:36.120Z",
-         *       "expiresAt": "2026-11-16T02:50:33.311Z",
-         *       "jobId": "01a1e20c-835f-7f54-a1de-93085b88f45f",
-         *       "lane": "render",
-         *       "position": 3,
-         *       "status": "queued"
-         *     }
-         */
+        /** @description The result for one job of a batch. */
         BatchAnswer: components["schemas"]["Accepted"] | components["schemas"]["CachedAnswer"] | components["schemas"]["Problem"];
-        /**
-         * @description A breaker.
-         * @example {
-         *       "degraded": false,
-         *       "degradedUntil": null,
-         *       "failures": 1,
-         *       "name": "fal",
-         *       "state": "closed"
-         *     }
-         */
+        /** @description A breaker. */
         Breaker: {
             /** @description Whether it blocks calls now. */
             degraded: boolean;
@@ -1220,50 +1167,12 @@ export interface components {
             /** @description The upstream the policy belongs to. */
             upstream: string;
         };
-        /**
-         * @description Bulk replays of dead letters.
-         * @example {
-         *       "replays": [
-         *         {
-         *           "endedAt": null,
-         *           "failed": 1,
-         *           "filter": {
-         *             "code": "503",
-         *             "lane": "render"
-         *           },
-         *           "remaining": 2,
-         *           "replayId": "01a1e20d-11c2-7b1e-8a3c-5a1f0f6d2b77",
-         *           "replayed": 7,
-         *           "running": 2,
-         *           "startedAt": "2026-11-16T01:50:40.000Z",
-         *           "status": "running",
-         *           "total": 12
-         *         }
-         *       ]
-         *     }
-         */
+        /** @description Bulk replays of dead letters. */
         BulkList: {
             /** @description Newest first. The last twenty are kept. */
             replays: components["schemas"]["BulkReplay"][];
         };
-        /**
-         * @description A bulk replay of dead letters.
-         * @example {
-         *       "endedAt": null,
-         *       "failed": 1,
-         *       "filter": {
-         *         "code": "503",
-         *         "lane": "render"
-         *       },
-         *       "remaining": 2,
-         *       "replayId": "01a1e20d-11c2-7b1e-8a3c-5a1f0f6d2b77",
-         *       "replayed": 7,
-         *       "running": 2,
-         *       "startedAt": "2026-11-16T01:50:40.000Z",
-         *       "status": "running",
-         *       "total": 12
-         *     }
-         */
+        /** @description A bulk replay of dead letters. */
         BulkReplay: {
             /**
              * Format: date-time
@@ -1314,50 +1223,20 @@ export interface components {
             /** @description The letters to replay; all if empty. */
             filter?: components["schemas"]["FilterBody"];
         };
-        /**
-         * @description A response from the cache; no job was created.
-         * @example {
-         *       "lane": "render",
-         *       "reason": "cache",
-         *       "result": {
-         *         "body": {
-         *           "done": true
-         *         },
-         *         "headers": {
-         *           "content-type": [
-         *             "application/json"
-         *           ]
-         *         },
-         *         "status": 200
-         *       },
-         *       "status": "completed"
-         *     }
-         */
+        /** @description A response from the cache; no job was created. */
         CachedAnswer: {
             /** @description The lane. */
             lane: string;
             /** @description The source of the result: `cache`, or why a stale entry was used. */
-            reason: components["schemas"]["CachedReason"];
+            reason: string;
             /** @description The cached response. */
             result: components["schemas"]["JobResult"];
             /** @description Always `completed`. */
-            status: components["schemas"]["JobStatus"];
+            status: string;
         };
-        /**
-         * @description The source of a result from the cache: a fresh entry, or why a stale one was used.
-         * @enum {string}
-         */
-        CachedReason: "cache" | "breaker_aberto" | "timeout" | "erro_5xx" | "erro_conexao";
         /** @description A worker's report of its call. */
         CallStatus: number | components["schemas"]["Unanswered"];
-        /**
-         * @description The result of a bulk cancellation.
-         * @example {
-         *       "cancelled": 3,
-         *       "dryRun": false,
-         *       "matched": 3
-         *     }
-         */
+        /** @description The result of a bulk cancellation. */
         CancelledJobs: {
             /**
              * Format: int64
@@ -1374,22 +1253,12 @@ export interface components {
              */
             matched: number;
         };
-        /**
-         * @description Whether a failure is tried again.
-         * @enum {string}
-         */
-        CodeClass: "retryable" | "permanent";
-        /**
-         * @description What classifies a code: the config, a built-in list, or a general rule.
-         * @enum {string}
-         */
-        CodeClassifiedBy: "config" | "built_in" | "default";
         /** @description One code. */
         CodeOutcome: {
             /** @description How it is classified now: `retryable` or `permanent`. */
-            class: components["schemas"]["CodeClass"];
+            class: string;
             /** @description The source of the classification: `config`, `built_in`, or `default` for a general rule. */
-            classifiedBy: components["schemas"]["CodeClassifiedBy"];
+            classifiedBy: string;
             /** @description The status, or a word for a failure without one. */
             code: string;
             /**
@@ -1412,7 +1281,8 @@ export interface components {
              * @description Failures without a retry, or without one yet.
              */
             notRetried: number;
-            proposed?: components["schemas"]["CodeClass"] | null;
+            /** @description The proposed classification: `retryable` or `permanent`. Only for codes classified by `default`. */
+            proposed?: string | null;
             /**
              * Format: int64
              * @description Failures followed by another call for the same job, or by a replay of its dead letter.
@@ -1424,13 +1294,7 @@ export interface components {
              */
             seen: number;
         };
-        /**
-         * @description How many letters would be replayed.
-         * @example {
-         *       "dryRun": true,
-         *       "matched": 12
-         *     }
-         */
+        /** @description How many letters would be replayed. */
         Counted: {
             /** @description Always `true`. */
             dryRun: boolean;
@@ -1556,76 +1420,14 @@ export interface components {
             /** @description The upstream of the last failure. */
             upstream?: string | null;
         };
-        /**
-         * @description A page of dead letters.
-         * @example {
-         *       "deadLetters": [
-         *         {
-         *           "companyId": "acme",
-         *           "enqueuedAt": "2026-11-16T01:50:33.311Z",
-         *           "failedAttempts": 5,
-         *           "jobId": "01a1e20c-835f-7f54-a1de-93085b88f45f",
-         *           "lane": "render",
-         *           "lastFailureCode": "503",
-         *           "lastFailureReason": "answered 503 Service Unavailable",
-         *           "lastFailureTimestamp": "2026-11-16T01:50:36.120Z",
-         *           "movedToDLQAt": "2026-11-16T01:50:36.120Z",
-         *           "outboxId": "order-4711",
-         *           "redrives": 0,
-         *           "ttl": 604800000,
-         *           "upstream": "fal"
-         *         }
-         *       ]
-         *     }
-         */
+        /** @description A page of dead letters. */
         DeadLetterList: {
             /** @description The cursor of the next page; absent on the last page. */
             cursor?: string | null;
             /** @description By lane, oldest first. A page may be short without being the last. */
             deadLetters: components["schemas"]["DeadLetter"][];
         };
-        /**
-         * @description What is returned instead of 202.
-         * @example {
-         *       "attempts": 1,
-         *       "createdAt": "2026-11-16T01:50:33.311Z",
-         *       "expiresAt": "2026-11-16T02:50:33.311Z",
-         *       "id": "order-4711",
-         *       "jobId": "01a1e20c-835f-7f54-a1de-93085b88f45f",
-         *       "lane": "render",
-         *       "priority": "high",
-         *       "result": {
-         *         "body": {
-         *           "done": true
-         *         },
-         *         "headers": {
-         *           "content-type": [
-         *             "application/json"
-         *           ]
-         *         },
-         *         "status": 200
-         *       },
-         *       "status": "completed",
-         *       "tenant": "acme",
-         *       "timeline": [
-         *         {
-         *           "at": "2026-11-16T01:50:33.311Z",
-         *           "event": "accepted"
-         *         },
-         *         {
-         *           "at": "2026-11-16T01:50:33.514Z",
-         *           "detail": "fal",
-         *           "event": "started",
-         *           "upstream": "fal"
-         *         },
-         *         {
-         *           "at": "2026-11-16T01:50:36.120Z",
-         *           "event": "completed"
-         *         }
-         *       ],
-         *       "upstream": "fal"
-         *     }
-         */
+        /** @description What is returned instead of 202. */
         EndedAtOnce: components["schemas"]["CachedAnswer"] | components["schemas"]["Job"] | components["schemas"]["Accepted"];
         /** @description What is wrong with one field. */
         FieldError: {
@@ -1678,15 +1480,10 @@ export interface components {
              */
             at?: string | null;
             /** @description `takeover`, `store_lost`, `store_back` or `data_lost`. */
-            code: components["schemas"]["FleetFaultCode"];
+            code: string;
             /** @description The same in a sentence. */
             text: string;
         };
-        /**
-         * @description What went wrong with the store, or is right again.
-         * @enum {string}
-         */
-        FleetFaultCode: "takeover" | "store_lost" | "store_back" | "data_lost";
         /** @description A gate's state. */
         Gate: {
             /**
@@ -1711,52 +1508,7 @@ export interface components {
             /** @description The upstream of the gate; absent for a gate of the lane. */
             upstream?: string | null;
         };
-        /**
-         * @description The state of the process, the store and the gates.
-         * @example {
-         *       "circuitBreakers": {
-         *         "fal": {
-         *           "degraded": false,
-         *           "degradedUntil": null,
-         *           "failures": 1
-         *         }
-         *       },
-         *       "faults": [],
-         *       "instances": [
-         *         {
-         *           "differing": [],
-         *           "differs": 0,
-         *           "id": "33db8856918c7753",
-         *           "leaving": false,
-         *           "owner": true,
-         *           "role": "all",
-         *           "self": true
-         *         }
-         *       ],
-         *       "owner": {
-         *         "epoch": 1,
-         *         "id": "33db8856918c7753",
-         *         "since": "2026-11-16T00:00:00.000Z"
-         *       },
-         *       "rateLimiters": {
-         *         "fal": {
-         *           "requestsLastMinute": 58,
-         *           "tokensAvailable": 0
-         *         }
-         *       },
-         *       "startedAt": "2026-11-16T00:00:00.000Z",
-         *       "status": "ok",
-         *       "store": {
-         *         "ack": "fsync",
-         *         "journalBytes": 48213,
-         *         "kind": "embedded",
-         *         "losses": 0,
-         *         "status": "ok",
-         *         "url": "embedded:./data"
-         *       },
-         *       "version": "0.1.0"
-         *     }
-         */
+        /** @description The state of the process, the store and the gates. */
         Health: {
             /** @description Breakers by upstream. */
             circuitBreakers: {
@@ -1780,40 +1532,13 @@ export interface components {
              */
             startedAt?: string | null;
             /** @description `ok`, or `degraded` while a breaker is open or the store does not answer. */
-            status: components["schemas"]["HealthStatus"];
+            status: string;
             /** @description The store. */
             store: components["schemas"]["StoreHealth"];
             /** @description The version of the process that answers. */
             version: string;
         };
-        /**
-         * @description Whether everything works.
-         * @enum {string}
-         */
-        HealthStatus: "ok" | "degraded";
-        /**
-         * @description What happened in each of the last minutes.
-         * @example {
-         *       "points": [
-         *         {
-         *           "accepted": 66,
-         *           "at": "2026-11-16T01:50:00.000Z",
-         *           "completed": 58,
-         *           "dropped": 0,
-         *           "failed": 0,
-         *           "partial": true,
-         *           "processing": 2,
-         *           "started": 60,
-         *           "waitMs": {
-         *             "p50": 200,
-         *             "p95": 2800
-         *           },
-         *           "waiting": 4
-         *         }
-         *       ],
-         *       "stepSec": 60
-         *     }
-         */
+        /** @description What happened in each of the last minutes. */
         History: {
             /** @description One per minute without gaps, the oldest first. The last one is of the running minute. */
             points: components["schemas"]["HistoryPoint"][];
@@ -1858,7 +1583,7 @@ export interface components {
             /** @description Whether it owns the store. */
             owner: boolean;
             /** @description Its role: `all`, `api`, `worker`, or `library` for a program that uses the Rust library. */
-            role: components["schemas"]["InstanceRole"];
+            role: string;
             /**
              * @description A version of its rules: equal for processes with the same rules. Absent where only one process can use the
              *     store.
@@ -1867,11 +1592,6 @@ export interface components {
             /** @description Whether it is the responding process. */
             self: boolean;
         };
-        /**
-         * @description What a process does.
-         * @enum {string}
-         */
-        InstanceRole: "all" | "api" | "worker" | "library";
         /**
          * @description A job.
          * @example {
@@ -1948,7 +1668,8 @@ export interface components {
             params?: unknown;
             /** @description `high`, `normal` or `low`. */
             priority: components["schemas"]["Priority"];
-            reason?: components["schemas"]["JobReason"] | null;
+            /** @description Why it was dropped, or the source of its result if not its own call. */
+            reason?: string | null;
             request?: components["schemas"]["ShownRequest"] | null;
             result?: components["schemas"]["JobResult"] | null;
             /** @description `pending`, `queued`, `processing`, `completed`, `failed`, `dropped` or `cancelled`. */
@@ -1968,63 +1689,13 @@ export interface components {
             /** @description The job's status after the event. */
             status: components["schemas"]["JobStatus"];
         };
-        /**
-         * @description A page of jobs.
-         * @example {
-         *       "jobs": [
-         *         {
-         *           "attempts": 1,
-         *           "createdAt": "2026-11-16T01:50:33.311Z",
-         *           "expiresAt": "2026-11-16T02:50:33.311Z",
-         *           "id": "order-4711",
-         *           "jobId": "01a1e20c-835f-7f54-a1de-93085b88f45f",
-         *           "lane": "render",
-         *           "priority": "high",
-         *           "result": {
-         *             "body": {
-         *               "done": true
-         *             },
-         *             "headers": {
-         *               "content-type": [
-         *                 "application/json"
-         *               ]
-         *             },
-         *             "status": 200
-         *           },
-         *           "status": "completed",
-         *           "tenant": "acme",
-         *           "timeline": [
-         *             {
-         *               "at": "2026-11-16T01:50:33.311Z",
-         *               "event": "accepted"
-         *             },
-         *             {
-         *               "at": "2026-11-16T01:50:33.514Z",
-         *               "detail": "fal",
-         *               "event": "started",
-         *               "upstream": "fal"
-         *             },
-         *             {
-         *               "at": "2026-11-16T01:50:36.120Z",
-         *               "event": "completed"
-         *             }
-         *           ],
-         *           "upstream": "fal"
-         *         }
-         *       ]
-         *     }
-         */
+        /** @description A page of jobs. */
         JobList: {
             /** @description The cursor of the next page; absent on the last page. */
             cursor?: string | null;
             /** @description Newest first. A page may be short without being the last. */
             jobs: components["schemas"]["Job"][];
         };
-        /**
-         * @description Why a job was dropped, or the source of its result if not its own call: a fresh cache entry, the call of an equal job, or a stale entry, with what made it necessary.
-         * @enum {string}
-         */
-        JobReason: "ttl_expired" | "preempted" | "queue_full" | "not_in_time" | "cache" | "coalesced" | "breaker_aberto" | "timeout" | "erro_5xx" | "erro_conexao";
         /**
          * @description A job to enqueue.
          * @example {
@@ -2089,68 +1760,7 @@ export interface components {
          * @enum {string}
          */
         KeyRole: "producer" | "viewer" | "operator" | "admin";
-        /**
-         * @description A lane.
-         * @example {
-         *       "answers": {},
-         *       "capacity": 1000000,
-         *       "chain": [
-         *         "fal"
-         *       ],
-         *       "deadLetters": 12,
-         *       "finished": 930,
-         *       "gates": [],
-         *       "held": {
-         *         "reason": "rate_limit",
-         *         "until": "2026-11-16T01:50:36.120Z",
-         *         "upstream": "fal"
-         *       },
-         *       "lastStart": "2026-11-16T01:50:39.120Z",
-         *       "mode": "queue",
-         *       "name": "render",
-         *       "oldestWaitingAt": "2026-11-16T01:50:33.311Z",
-         *       "paused": false,
-         *       "pending": 1,
-         *       "processing": 2,
-         *       "queued": {
-         *         "high": 1,
-         *         "low": 0,
-         *         "normal": 3
-         *       },
-         *       "quotes": {
-         *         "count": 410,
-         *         "p50Sec": 0.2,
-         *         "p95Sec": 1.4
-         *       },
-         *       "rates": {
-         *         "accepted": 1.1,
-         *         "answered": 0,
-         *         "completed": 0.9,
-         *         "dropped": 0,
-         *         "failed": 0,
-         *         "seconds": 60,
-         *         "started": 1
-         *       },
-         *       "totals": {
-         *         "accepted": 950,
-         *         "cacheHits": 0,
-         *         "cancelled": 1,
-         *         "coalesced": 4,
-         *         "completed": 925,
-         *         "deadLetters": 13,
-         *         "deadLettersTrimmed": 1,
-         *         "expired": 0,
-         *         "failed": 13,
-         *         "fallbacks": 0,
-         *         "preempted": 0,
-         *         "refused": 0,
-         *         "started": 990
-         *       },
-         *       "ttlSec": 3600,
-         *       "waitingBytes": 5120,
-         *       "willExpire": 0
-         *     }
-         */
+        /** @description A lane. */
         Lane: {
             /** @description Direct requests answered by this process since its start, by status. */
             answers: {
@@ -2423,22 +2033,12 @@ export interface components {
              */
             p95: number;
         };
-        /**
-         * @description A lease was extended.
-         * @example {
-         *       "extended": true
-         *     }
-         */
+        /** @description A lease was extended. */
         LeaseExtended: {
             /** @description Always `true`. */
             extended: boolean;
         };
-        /**
-         * @description A lease was settled.
-         * @example {
-         *       "settled": true
-         *     }
-         */
+        /** @description A lease was settled. */
         LeaseSettled: {
             /** @description Always `true`. */
             settled: boolean;
@@ -2475,7 +2075,7 @@ export interface components {
         LiveJob: {
             /**
              * Format: date-time
-             * @description When it happened.
+             * @description When.
              */
             at?: string | null;
             /** @description The upstream's code, where it failed the job and gave one. */
@@ -2568,28 +2168,9 @@ export interface components {
         };
         /** @description One address, or a list of them. */
         OneOrMany: string | string[] | unknown;
-        /**
-         * @description The response for one policy.
-         * @example {
-         *       "availableTokens": 80,
-         *       "capacity": 100,
-         *       "emptyInSec": 267,
-         *       "name": "IMAGES",
-         *       "refillPeriodSec": 60,
-         *       "refillTokens": 2,
-         *       "scope": "18d4956485ad7666b6a267f418061e86",
-         *       "spentLastMinute": 20,
-         *       "upstream": "fal"
-         *     }
-         */
+        /** @description The response for one policy. */
         OneOrPage: components["schemas"]["BucketState"] | components["schemas"]["PolicyList"];
-        /**
-         * @description The response to a credit request.
-         * @example {
-         *       "credited": 1,
-         *       "repeated": false
-         *     }
-         */
+        /** @description The response to a credit request. */
         OneOrSeveral: components["schemas"]["CreditAnswer"] | components["schemas"]["CreditAnswers"];
         /** @description The process that owns the store. */
         Owner: {
@@ -2621,24 +2202,22 @@ export interface components {
              */
             rate: number;
         };
-        /**
-         * @description A page of buckets.
-         * @example {
-         *       "policies": [
-         *         {
-         *           "availableTokens": 80,
-         *           "capacity": 100,
-         *           "emptyInSec": 267,
-         *           "name": "IMAGES",
-         *           "refillPeriodSec": 60,
-         *           "refillTokens": 2,
-         *           "scope": "18d4956485ad7666b6a267f418061e86",
-         *           "spentLastMinute": 20,
-         *           "upstream": "fal"
-         *         }
-         *       ]
-         *     }
-         */
+        /** @description What held the lane of a job while the job waited. */
+        PastWait: {
+            /** @description Why it could not start. */
+            reason: components["schemas"]["WaitReason"];
+            /**
+             * Format: date-time
+             * @description From when on, within the job's wait.
+             */
+            since?: string | null;
+            /**
+             * Format: date-time
+             * @description Until when; then the job may have waited for its turn or for a worker.
+             */
+            until?: string | null;
+        };
+        /** @description A page of buckets. */
         PolicyList: {
             /**
              * Format: int64
@@ -2685,7 +2264,7 @@ export interface components {
             /** @description With `queue-full` and `not-in-time`: the lane. */
             lane?: string;
             /** @description With `quota-exceeded`: the gate that denied. With `job-dropped`: why it was dropped. */
-            reason?: components["schemas"]["ProblemReason"];
+            reason?: string;
             /**
              * Format: int32
              * @description The HTTP status.
@@ -2698,21 +2277,9 @@ export interface components {
             /** @description With `quota-exceeded`: the limits that are exhausted. */
             "violated-policies"?: string[];
         };
-        /**
-         * @description The gate that denied a call, or why a job was dropped.
-         * @enum {string}
-         */
-        ProblemReason: "paused" | "scheduled" | "retry_backoff" | "behind" | "pace" | "rate_limit" | "window" | "concurrency" | "cooldown" | "circuit_open" | "upstream_retry_after" | "coalesced" | "awaiting_webhook" | "rules_gone" | "no_worker" | "store_unavailable" | "ttl_expired" | "preempted" | "queue_full" | "not_in_time";
         /** @enum {string} */
         ProblemType: "urn:eclusa:problem:bad-request" | "urn:eclusa:problem:unauthorized" | "urn:eclusa:problem:forbidden" | "urn:eclusa:problem:wrong-host" | "urn:eclusa:problem:foreign-site" | "urn:eclusa:problem:not-found" | "urn:eclusa:problem:method-not-allowed" | "urn:eclusa:problem:conflict" | "urn:eclusa:problem:too-large" | "urn:eclusa:problem:too-slow" | "urn:eclusa:problem:invalid" | "urn:eclusa:problem:idempotency-conflict" | "urn:eclusa:problem:quota-exceeded" | "urn:eclusa:problem:queue-full" | "urn:eclusa:problem:not-in-time" | "urn:eclusa:problem:too-many-streams" | "urn:eclusa:problem:too-many-bodies" | "urn:eclusa:problem:store-unavailable" | "urn:eclusa:problem:stopping" | "urn:eclusa:problem:job-dropped" | "urn:eclusa:problem:upstream-failed" | "urn:eclusa:problem:upstream-timeout" | "urn:eclusa:problem:internal";
-        /**
-         * @description The result of a bulk deletion.
-         * @example {
-         *       "dryRun": false,
-         *       "matched": 12,
-         *       "purged": 12
-         *     }
-         */
+        /** @description The result of a bulk deletion. */
         PurgedLetters: {
             /** @description The cursor for the next call; absent when all letters were checked. */
             cursor?: string | null;
@@ -2772,17 +2339,17 @@ export interface components {
          *         }
          *       ],
          *       "args": {
-         *         "lane": "render",
-         *         "lastStart": "2026-11-16T01:50:39.120Z",
-         *         "limit": 10,
-         *         "opensAt": "2026-11-16T01:50:36.120Z",
-         *         "reason": "rate_limit",
-         *         "upstream": "fal",
-         *         "waiting": 4
+         *         "lane": "score",
+         *         "lastStart": "2026-11-16T14:03:24.000Z",
+         *         "limit": 60,
+         *         "opensAt": "2026-11-16T14:03:02.000Z",
+         *         "reason": "window",
+         *         "upstream": "bureau",
+         *         "waiting": 22
          *       },
          *       "code": "held",
          *       "needs": [],
-         *       "text": "The token bucket of `fal` is empty: 4 jobs wait, the last starts at 01:50:39 UTC."
+         *       "text": "`bureau` has used its 60 requests for this minute: 22 jobs wait, the last starts at 14:03:24 UTC."
          *     }
          */
         ServiceStatus: components["schemas"]["Remark"] & {
@@ -2791,16 +2358,7 @@ export interface components {
             /** @description What a person should look at, most serious first. */
             needs: components["schemas"]["Need"][];
         };
-        /**
-         * @description Who is signed in, and what they may do.
-         * @example {
-         *       "expiresAt": "2026-11-16T13:50:33.311Z",
-         *       "maxPriority": "high",
-         *       "name": "ops",
-         *       "required": true,
-         *       "role": "operator"
-         *     }
-         */
+        /** @description Who is signed in, and what they may do. */
         Session: {
             /**
              * Format: date-time
@@ -2859,17 +2417,7 @@ export interface components {
             /** @description The query as it is sent. */
             query?: string | null;
         };
-        /**
-         * @description Counts of dead letters.
-         * @example {
-         *       "counts": {
-         *         "503": 9,
-         *         "timeout": 3
-         *       },
-         *       "other": 0,
-         *       "total": 12
-         *     }
-         */
+        /** @description Counts of dead letters. */
         Stats: {
             /** @description Counts by group, largest first; letters without a code are under `none`. */
             counts: {
@@ -2888,34 +2436,25 @@ export interface components {
         };
         /** @description The store. */
         StoreHealth: {
-            ack?: components["schemas"]["AckLevel"] | null;
+            /** @description What "accepted" means: `fsync`, `write` or `replicate`; absent in memory. */
+            ack?: string | null;
             /**
              * Format: int64
              * @description How long the journal is; absent where this process does not write it.
              */
             journalBytes?: number | null;
             /** @description `embedded`, `memory` or `redis`. */
-            kind: components["schemas"]["StoreKind"];
+            kind: string;
             /**
              * Format: int64
              * @description How often Redis was found to have lost data that it had acknowledged to this process.
              */
             losses: number;
             /** @description `ok`, or `lost` while it does not answer. Breakers and limits are then local to this process. */
-            status: components["schemas"]["StoreStatus"];
+            status: string;
             /** @description Its address, without user and password. */
             url: string;
         };
-        /**
-         * @description Where jobs are stored.
-         * @enum {string}
-         */
-        StoreKind: "embedded" | "memory" | "redis";
-        /**
-         * @description Whether the store answers.
-         * @enum {string}
-         */
-        StoreStatus: "ok" | "lost";
         /** @description Fairness metrics of one tenant in a lane. */
         TenantFairnessMetrics: {
             /** @description The tenant. */
@@ -2935,6 +2474,8 @@ export interface components {
              * @description When a job of the tenant was last started.
              */
             lastProcessedAt?: string | null;
+            /** @description Whether the next job to start is one of its; at most one tenant of a lane has it. */
+            next: boolean;
             /**
              * Format: int64
              * @description Jobs of the tenant being processed.
@@ -2961,24 +2502,7 @@ export interface components {
              */
             weight: number;
         };
-        /**
-         * @description Tenants of a lane.
-         * @example {
-         *       "tenants": [
-         *         {
-         *           "companyId": "acme",
-         *           "consecutiveBatchCount": 1,
-         *           "currentPriority": 5,
-         *           "lastProcessedAt": "2026-11-16T01:50:33.514Z",
-         *           "processing": 2,
-         *           "queued": 4,
-         *           "roundsWithoutProcessing": 0,
-         *           "totalProcessed": 940,
-         *           "weight": 1
-         *         }
-         *       ]
-         *     }
-         */
+        /** @description Tenants of a lane. */
         TenantList: {
             /**
              * Format: int32
@@ -3003,6 +2527,7 @@ export interface components {
             event: components["schemas"]["TimelineEvent"];
             /** @description The upstream concerned. */
             upstream?: string | null;
+            waited?: components["schemas"]["PastWait"] | null;
         };
         /**
          * @description What happened to a job; the last four end it.
@@ -3013,7 +2538,7 @@ export interface components {
         Transition: {
             /**
              * Format: date-time
-             * @description When the gate changed.
+             * @description When.
              */
             at?: string | null;
             /**
@@ -3046,33 +2571,7 @@ export interface components {
          * @enum {string}
          */
         Unanswered: "timeout" | "connection_error" | "not_sent";
-        /**
-         * @description An upstream.
-         * @example {
-         *       "breaker": "closed",
-         *       "errorsLastMinute": 1,
-         *       "gates": [
-         *         {
-         *           "level": 0,
-         *           "limit": 10,
-         *           "open": false,
-         *           "reason": "rate_limit",
-         *           "until": "2026-11-16T01:50:36.120Z"
-         *         }
-         *       ],
-         *       "inFlight": 2,
-         *       "lastFailure": {
-         *         "at": "2026-11-16T01:50:12.000Z",
-         *         "code": "503"
-         *       },
-         *       "latencyMs": {
-         *         "p50": 850,
-         *         "p95": 2100
-         *       },
-         *       "name": "fal",
-         *       "requestsLastMinute": 58
-         *     }
-         */
+        /** @description An upstream. */
         Upstream: {
             /** @description `closed`, `open` or `half_open`; absent if it has no breaker. */
             breaker?: components["schemas"]["BreakerState"];
@@ -3102,31 +2601,7 @@ export interface components {
              */
             requestsLastMinute: number;
         };
-        /**
-         * @description The codes that calls to an upstream failed with.
-         * @example {
-         *       "codes": [
-         *         {
-         *           "class": "permanent",
-         *           "classifiedBy": "default",
-         *           "code": "409",
-         *           "cureShare": 0.95,
-         *           "cured": 21,
-         *           "failedAgain": 1,
-         *           "notRetried": 18,
-         *           "proposed": "retryable",
-         *           "retried": 22,
-         *           "seen": 40
-         *         }
-         *       ],
-         *       "permanent": [],
-         *       "retryable": [
-         *         "409"
-         *       ],
-         *       "toml": "retryable = [\"409\"]\n",
-         *       "upstream": "fal"
-         *     }
-         */
+        /** @description The codes that calls to an upstream failed with. */
         UpstreamCodes: {
             /** @description Most frequent first; at most 64. */
             codes: components["schemas"]["CodeOutcome"][];
@@ -3143,7 +2618,7 @@ export interface components {
         UpstreamFailure: {
             /**
              * Format: date-time
-             * @description When the call failed.
+             * @description When.
              */
             at?: string | null;
             /** @description The HTTP status, SMTP reply, SES code, or a word for a failure without an answer. */
@@ -3212,14 +2687,7 @@ export interface components {
              */
             p95: number;
         };
-        /**
-         * @description The effect of a webhook.
-         * @example {
-         *       "changed": true,
-         *       "jobId": "01a1e20c-835f-7f54-a1de-93085b88f45f",
-         *       "status": "completed"
-         *     }
-         */
+        /** @description The effect of a webhook. */
         WebhookReceipt: {
             /**
              * @description Whether the webhook changed the job. `false` if it is a repetition, if the job has ended or moved on, or if the
@@ -3229,7 +2697,7 @@ export interface components {
             /** @description The job's id. */
             jobId: string;
             /** @description The job's status afterwards. */
-            status: components["schemas"]["JobStatus"];
+            status: string;
         };
         /**
          * @description Why a job waits and until when.
@@ -3332,17 +2800,6 @@ export interface components {
                 "application/problem+json": components["schemas"]["Problem"];
             };
         };
-        /** @description `method-not-allowed`: This path does not support the method. */
-        MethodNotAllowed: {
-            headers: {
-                /** @description The methods of the path. */
-                Allow?: string;
-                [name: string]: unknown;
-            };
-            content: {
-                "application/problem+json": components["schemas"]["Problem"];
-            };
-        };
         /** @description `not-found`: Not found. */
         NotFound: {
             headers: {
@@ -3352,8 +2809,8 @@ export interface components {
                 "application/problem+json": components["schemas"]["Problem"];
             };
         };
-        /** @description `queue-full`: The queue is full. `not-in-time`: The job cannot start before it expires. `too-many-bodies`: Too many bodies are being received. `store-unavailable`: The store does not answer. `stopping`: The server is stopping. */
-        QueueFullOrNotInTimeOrTooManyBodiesOrStoreUnavailableOrStopping: {
+        /** @description `queue-full`: The queue is full. `not-in-time`: The job cannot start before it expires. `store-unavailable`: The store does not answer. `stopping`: The server is stopping. */
+        QueueFullOrNotInTimeOrStoreUnavailableOrStopping: {
             headers: {
                 /** @description Seconds after which to try again. */
                 "Retry-After"?: number;
@@ -3363,8 +2820,8 @@ export interface components {
                 "application/problem+json": components["schemas"]["Problem"];
             };
         };
-        /** @description `queue-full`: The queue is full. `not-in-time`: The job cannot start before it expires. `too-many-bodies`: Too many bodies are being received. `store-unavailable`: The store does not answer. `stopping`: The server is stopping. `job-dropped`: The job was dropped. */
-        QueueFullOrNotInTimeOrTooManyBodiesOrStoreUnavailableOrStoppingOrJobDropped: {
+        /** @description `queue-full`: The queue is full. `not-in-time`: The job cannot start before it expires. `store-unavailable`: The store does not answer. `stopping`: The server is stopping. `job-dropped`: The job was dropped. */
+        QueueFullOrNotInTimeOrStoreUnavailableOrStoppingOrJobDropped: {
             headers: {
                 /** @description Seconds after which to try again. */
                 "Retry-After"?: number;
@@ -3374,8 +2831,8 @@ export interface components {
                 "application/problem+json": components["schemas"]["Problem"];
             };
         };
-        /** @description `queue-full`: The queue is full. `too-many-bodies`: Too many bodies are being received. `store-unavailable`: The store does not answer. */
-        QueueFullOrTooManyBodiesOrStoreUnavailable: {
+        /** @description `queue-full`: The queue is full. `store-unavailable`: The store does not answer. */
+        QueueFullOrStoreUnavailable: {
             headers: {
                 /** @description Seconds after which to try again. */
                 "Retry-After"?: number;
@@ -3425,28 +2882,6 @@ export interface components {
         /** @description `too-large`: The body is too large. */
         TooLarge: {
             headers: {
-                [name: string]: unknown;
-            };
-            content: {
-                "application/problem+json": components["schemas"]["Problem"];
-            };
-        };
-        /** @description `too-many-bodies`: Too many bodies are being received. `store-unavailable`: The store does not answer. */
-        TooManyBodiesOrStoreUnavailable: {
-            headers: {
-                /** @description Seconds after which to try again. */
-                "Retry-After"?: number;
-                [name: string]: unknown;
-            };
-            content: {
-                "application/problem+json": components["schemas"]["Problem"];
-            };
-        };
-        /** @description `too-many-bodies`: Too many bodies are being received. `store-unavailable`: The store does not answer. `stopping`: The server is stopping. */
-        TooManyBodiesOrStoreUnavailableOrStopping: {
-            headers: {
-                /** @description Seconds after which to try again. */
-                "Retry-After"?: number;
                 [name: string]: unknown;
             };
             content: {
@@ -3528,7 +2963,6 @@ export interface operations {
                     "text/plain": string;
                 };
             };
-            422: components["responses"]["Invalid"];
         };
     };
     getMetrics: {
@@ -3552,7 +2986,6 @@ export interface operations {
             };
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
-            422: components["responses"]["Invalid"];
             503: components["responses"]["StoreUnavailable"];
         };
     };
@@ -3608,7 +3041,7 @@ export interface operations {
             422: components["responses"]["InvalidOrIdempotencyConflict"];
             429: components["responses"]["QuotaExceeded"];
             502: components["responses"]["UpstreamFailed"];
-            503: components["responses"]["QueueFullOrNotInTimeOrTooManyBodiesOrStoreUnavailableOrStoppingOrJobDropped"];
+            503: components["responses"]["QueueFullOrNotInTimeOrStoreUnavailableOrStoppingOrJobDropped"];
             504: components["responses"]["UpstreamTimeout"];
             /** @description The upstream's status, headers and body, or those from the cache */
             default: {
@@ -3693,7 +3126,7 @@ export interface operations {
             422: components["responses"]["InvalidOrIdempotencyConflict"];
             429: components["responses"]["QuotaExceeded"];
             502: components["responses"]["UpstreamFailed"];
-            503: components["responses"]["QueueFullOrNotInTimeOrTooManyBodiesOrStoreUnavailableOrStoppingOrJobDropped"];
+            503: components["responses"]["QueueFullOrNotInTimeOrStoreUnavailableOrStoppingOrJobDropped"];
             504: components["responses"]["UpstreamTimeout"];
             /** @description The upstream's status, headers and body, or those from the cache */
             default: {
@@ -3778,7 +3211,7 @@ export interface operations {
             422: components["responses"]["InvalidOrIdempotencyConflict"];
             429: components["responses"]["QuotaExceeded"];
             502: components["responses"]["UpstreamFailed"];
-            503: components["responses"]["QueueFullOrNotInTimeOrTooManyBodiesOrStoreUnavailableOrStoppingOrJobDropped"];
+            503: components["responses"]["QueueFullOrNotInTimeOrStoreUnavailableOrStoppingOrJobDropped"];
             504: components["responses"]["UpstreamTimeout"];
             /** @description The upstream's status, headers and body, or those from the cache */
             default: {
@@ -3863,7 +3296,7 @@ export interface operations {
             422: components["responses"]["InvalidOrIdempotencyConflict"];
             429: components["responses"]["QuotaExceeded"];
             502: components["responses"]["UpstreamFailed"];
-            503: components["responses"]["QueueFullOrNotInTimeOrTooManyBodiesOrStoreUnavailableOrStoppingOrJobDropped"];
+            503: components["responses"]["QueueFullOrNotInTimeOrStoreUnavailableOrStoppingOrJobDropped"];
             504: components["responses"]["UpstreamTimeout"];
             /** @description The upstream's status, headers and body, or those from the cache */
             default: {
@@ -3942,7 +3375,7 @@ export interface operations {
             422: components["responses"]["InvalidOrIdempotencyConflict"];
             429: components["responses"]["QuotaExceeded"];
             502: components["responses"]["UpstreamFailed"];
-            503: components["responses"]["QueueFullOrNotInTimeOrTooManyBodiesOrStoreUnavailableOrStoppingOrJobDropped"];
+            503: components["responses"]["QueueFullOrNotInTimeOrStoreUnavailableOrStoppingOrJobDropped"];
             504: components["responses"]["UpstreamTimeout"];
             /** @description The upstream's status, headers and body, or those from the cache */
             default: {
@@ -4021,7 +3454,7 @@ export interface operations {
             422: components["responses"]["InvalidOrIdempotencyConflict"];
             429: components["responses"]["QuotaExceeded"];
             502: components["responses"]["UpstreamFailed"];
-            503: components["responses"]["QueueFullOrNotInTimeOrTooManyBodiesOrStoreUnavailableOrStoppingOrJobDropped"];
+            503: components["responses"]["QueueFullOrNotInTimeOrStoreUnavailableOrStoppingOrJobDropped"];
             504: components["responses"]["UpstreamTimeout"];
             /** @description The upstream's status, headers and body, or those from the cache */
             default: {
@@ -4106,7 +3539,7 @@ export interface operations {
             422: components["responses"]["InvalidOrIdempotencyConflict"];
             429: components["responses"]["QuotaExceeded"];
             502: components["responses"]["UpstreamFailed"];
-            503: components["responses"]["QueueFullOrNotInTimeOrTooManyBodiesOrStoreUnavailableOrStoppingOrJobDropped"];
+            503: components["responses"]["QueueFullOrNotInTimeOrStoreUnavailableOrStoppingOrJobDropped"];
             504: components["responses"]["UpstreamTimeout"];
             /** @description The upstream's status, headers and body, or those from the cache */
             default: {
@@ -4151,7 +3584,6 @@ export interface operations {
                     "text/plain": string;
                 };
             };
-            422: components["responses"]["Invalid"];
             503: components["responses"]["StoreUnavailableOrStopping"];
         };
     };
@@ -4175,7 +3607,6 @@ export interface operations {
             };
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
-            422: components["responses"]["Invalid"];
             503: components["responses"]["StoreUnavailable"];
         };
     };
@@ -4194,23 +3625,11 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    /**
-                     * @example [
-                     *       {
-                     *         "degraded": false,
-                     *         "degradedUntil": null,
-                     *         "failures": 1,
-                     *         "name": "fal",
-                     *         "state": "closed"
-                     *       }
-                     *     ]
-                     */
                     "application/json": components["schemas"]["Breaker"][];
                 };
             };
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
-            422: components["responses"]["Invalid"];
             503: components["responses"]["StoreUnavailable"];
         };
     };
@@ -4239,7 +3658,6 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
-            422: components["responses"]["Invalid"];
             503: components["responses"]["StoreUnavailable"];
         };
     };
@@ -4268,7 +3686,6 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
-            422: components["responses"]["Invalid"];
             503: components["responses"]["StoreUnavailable"];
         };
     };
@@ -4297,7 +3714,6 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
-            422: components["responses"]["Invalid"];
             503: components["responses"]["StoreUnavailable"];
         };
     };
@@ -4326,7 +3742,6 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
-            422: components["responses"]["Invalid"];
             503: components["responses"]["StoreUnavailable"];
         };
     };
@@ -4355,7 +3770,6 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
-            422: components["responses"]["Invalid"];
             503: components["responses"]["StoreUnavailable"];
         };
     };
@@ -4521,7 +3935,7 @@ export interface operations {
             409: components["responses"]["Conflict"];
             413: components["responses"]["TooLarge"];
             422: components["responses"]["Invalid"];
-            503: components["responses"]["TooManyBodiesOrStoreUnavailable"];
+            503: components["responses"]["StoreUnavailable"];
         };
     };
     listReplays: {
@@ -4544,7 +3958,6 @@ export interface operations {
             };
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
-            422: components["responses"]["Invalid"];
             503: components["responses"]["StoreUnavailable"];
         };
     };
@@ -4573,7 +3986,6 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
-            422: components["responses"]["Invalid"];
             503: components["responses"]["StoreUnavailable"];
         };
     };
@@ -4602,7 +4014,6 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
-            422: components["responses"]["Invalid"];
             503: components["responses"]["StoreUnavailable"];
         };
     };
@@ -4674,7 +4085,6 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
-            422: components["responses"]["Invalid"];
             503: components["responses"]["StoreUnavailable"];
         };
     };
@@ -4703,7 +4113,6 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
-            422: components["responses"]["Invalid"];
             503: components["responses"]["StoreUnavailable"];
         };
     };
@@ -4757,7 +4166,7 @@ export interface operations {
             409: components["responses"]["Conflict"];
             413: components["responses"]["TooLarge"];
             422: components["responses"]["Invalid"];
-            503: components["responses"]["QueueFullOrTooManyBodiesOrStoreUnavailable"];
+            503: components["responses"]["QueueFullOrStoreUnavailable"];
         };
     };
     followEverything: {
@@ -4817,7 +4226,6 @@ export interface operations {
             };
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
-            422: components["responses"]["Invalid"];
             503: components["responses"]["StoreUnavailable"];
         };
     };
@@ -5131,75 +4539,11 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    /**
-                     * @example [
-                     *       {
-                     *         "answers": {},
-                     *         "capacity": 1000000,
-                     *         "chain": [
-                     *           "fal"
-                     *         ],
-                     *         "deadLetters": 12,
-                     *         "finished": 930,
-                     *         "gates": [],
-                     *         "held": {
-                     *           "reason": "rate_limit",
-                     *           "until": "2026-11-16T01:50:36.120Z",
-                     *           "upstream": "fal"
-                     *         },
-                     *         "lastStart": "2026-11-16T01:50:39.120Z",
-                     *         "mode": "queue",
-                     *         "name": "render",
-                     *         "oldestWaitingAt": "2026-11-16T01:50:33.311Z",
-                     *         "paused": false,
-                     *         "pending": 1,
-                     *         "processing": 2,
-                     *         "queued": {
-                     *           "high": 1,
-                     *           "low": 0,
-                     *           "normal": 3
-                     *         },
-                     *         "quotes": {
-                     *           "count": 410,
-                     *           "p50Sec": 0.2,
-                     *           "p95Sec": 1.4
-                     *         },
-                     *         "rates": {
-                     *           "accepted": 1.1,
-                     *           "answered": 0,
-                     *           "completed": 0.9,
-                     *           "dropped": 0,
-                     *           "failed": 0,
-                     *           "seconds": 60,
-                     *           "started": 1
-                     *         },
-                     *         "totals": {
-                     *           "accepted": 950,
-                     *           "cacheHits": 0,
-                     *           "cancelled": 1,
-                     *           "coalesced": 4,
-                     *           "completed": 925,
-                     *           "deadLetters": 13,
-                     *           "deadLettersTrimmed": 1,
-                     *           "expired": 0,
-                     *           "failed": 13,
-                     *           "fallbacks": 0,
-                     *           "preempted": 0,
-                     *           "refused": 0,
-                     *           "started": 990
-                     *         },
-                     *         "ttlSec": 3600,
-                     *         "waitingBytes": 5120,
-                     *         "willExpire": 0
-                     *       }
-                     *     ]
-                     */
                     "application/json": components["schemas"]["Lane"][];
                 };
             };
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
-            422: components["responses"]["Invalid"];
             503: components["responses"]["StoreUnavailable"];
         };
     };
@@ -5228,7 +4572,6 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
-            422: components["responses"]["Invalid"];
             503: components["responses"]["StoreUnavailable"];
         };
     };
@@ -5266,8 +4609,6 @@ export interface operations {
                 headers: {
                     /** @description Where the response comes from (RFC 9211). */
                     "Cache-Status"?: string;
-                    /** @description The job's id. */
-                    "Eclusa-Job-Id"?: string;
                     /** @description `wait=N`, with the seconds granted. */
                     "Preference-Applied"?: string;
                     [name: string]: unknown;
@@ -5299,7 +4640,7 @@ export interface operations {
             409: components["responses"]["Conflict"];
             413: components["responses"]["TooLarge"];
             422: components["responses"]["InvalidOrIdempotencyConflict"];
-            503: components["responses"]["QueueFullOrNotInTimeOrTooManyBodiesOrStoreUnavailableOrStopping"];
+            503: components["responses"]["QueueFullOrNotInTimeOrStoreUnavailableOrStopping"];
         };
     };
     enqueueJobs: {
@@ -5324,18 +4665,6 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    /**
-                     * @example [
-                     *       {
-                     *         "eta": "2026-11-16T01:50:36.120Z",
-                     *         "expiresAt": "2026-11-16T02:50:33.311Z",
-                     *         "jobId": "01a1e20c-835f-7f54-a1de-93085b88f45f",
-                     *         "lane": "render",
-                     *         "position": 3,
-                     *         "status": "queued"
-                     *       }
-                     *     ]
-                     */
                     "application/json": components["schemas"]["BatchAnswer"][];
                 };
             };
@@ -5347,7 +4676,7 @@ export interface operations {
             409: components["responses"]["Conflict"];
             413: components["responses"]["TooLarge"];
             422: components["responses"]["Invalid"];
-            503: components["responses"]["TooManyBodiesOrStoreUnavailableOrStopping"];
+            503: components["responses"]["StoreUnavailableOrStopping"];
         };
     };
     pauseLane: {
@@ -5375,7 +4704,6 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
-            422: components["responses"]["Invalid"];
             503: components["responses"]["StoreUnavailable"];
         };
     };
@@ -5404,7 +4732,6 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
-            422: components["responses"]["Invalid"];
             503: components["responses"]["StoreUnavailable"];
         };
     };
@@ -5465,7 +4792,6 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
-            422: components["responses"]["Invalid"];
             503: components["responses"]["StoreUnavailable"];
         };
     };
@@ -5501,7 +4827,7 @@ export interface operations {
             408: components["responses"]["TooSlow"];
             413: components["responses"]["TooLarge"];
             422: components["responses"]["Invalid"];
-            503: components["responses"]["TooManyBodiesOrStoreUnavailable"];
+            503: components["responses"]["StoreUnavailable"];
         };
     };
     acquire: {
@@ -5537,7 +4863,7 @@ export interface operations {
             413: components["responses"]["TooLarge"];
             422: components["responses"]["Invalid"];
             429: components["responses"]["QuotaExceeded"];
-            503: components["responses"]["TooManyBodiesOrStoreUnavailableOrStopping"];
+            503: components["responses"]["StoreUnavailableOrStopping"];
         };
     };
     listPolicies: {
@@ -5598,7 +4924,7 @@ export interface operations {
             408: components["responses"]["TooSlow"];
             413: components["responses"]["TooLarge"];
             422: components["responses"]["Invalid"];
-            503: components["responses"]["TooManyBodiesOrStoreUnavailable"];
+            503: components["responses"]["StoreUnavailable"];
         };
     };
     getPolicy: {
@@ -5653,7 +4979,6 @@ export interface operations {
                     "application/json": components["schemas"]["Session"];
                 };
             };
-            422: components["responses"]["Invalid"];
             503: components["responses"]["StoreUnavailable"];
         };
     };
@@ -5687,7 +5012,7 @@ export interface operations {
             408: components["responses"]["TooSlow"];
             413: components["responses"]["TooLarge"];
             422: components["responses"]["Invalid"];
-            503: components["responses"]["TooManyBodiesOrStoreUnavailable"];
+            503: components["responses"]["StoreUnavailable"];
         };
     };
     signOut: {
@@ -5707,7 +5032,6 @@ export interface operations {
                 content?: never;
             };
             403: components["responses"]["ForeignSite"];
-            422: components["responses"]["Invalid"];
             503: components["responses"]["StoreUnavailable"];
         };
     };
@@ -5731,7 +5055,6 @@ export interface operations {
             };
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
-            422: components["responses"]["Invalid"];
             503: components["responses"]["StoreUnavailable"];
         };
     };
@@ -5750,40 +5073,11 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    /**
-                     * @example [
-                     *       {
-                     *         "breaker": "closed",
-                     *         "errorsLastMinute": 1,
-                     *         "gates": [
-                     *           {
-                     *             "level": 0,
-                     *             "limit": 10,
-                     *             "open": false,
-                     *             "reason": "rate_limit",
-                     *             "until": "2026-11-16T01:50:36.120Z"
-                     *           }
-                     *         ],
-                     *         "inFlight": 2,
-                     *         "lastFailure": {
-                     *           "at": "2026-11-16T01:50:12.000Z",
-                     *           "code": "503"
-                     *         },
-                     *         "latencyMs": {
-                     *           "p50": 850,
-                     *           "p95": 2100
-                     *         },
-                     *         "name": "fal",
-                     *         "requestsLastMinute": 58
-                     *       }
-                     *     ]
-                     */
                     "application/json": components["schemas"]["Upstream"][];
                 };
             };
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
-            422: components["responses"]["Invalid"];
             503: components["responses"]["StoreUnavailable"];
         };
     };
@@ -5812,7 +5106,6 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
-            422: components["responses"]["Invalid"];
             503: components["responses"]["StoreUnavailable"];
         };
     };
@@ -5841,7 +5134,6 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
-            422: components["responses"]["Invalid"];
             503: components["responses"]["StoreUnavailable"];
         };
     };
@@ -5882,7 +5174,7 @@ export interface operations {
             408: components["responses"]["TooSlow"];
             413: components["responses"]["TooLarge"];
             422: components["responses"]["Invalid"];
-            503: components["responses"]["TooManyBodiesOrStoreUnavailable"];
+            503: components["responses"]["StoreUnavailable"];
         };
     };
     jobEnded: {

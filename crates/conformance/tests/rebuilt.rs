@@ -224,7 +224,7 @@ impl Store for Rebuilt {
     }
 
     fn tenants(&self, lane: Name, from: u32, max: usize) -> impl Answer<Vec<(u32, TenantView)>> {
-        self.run(move |engine, _| engine.tenants(&lane, from, max))
+        self.run(move |engine, now| engine.tenants(&lane, from, max, now))
     }
 
     fn dead_letter(&self, letter: JobId) -> impl Answer<Option<DeadLetterView>> {

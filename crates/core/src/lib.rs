@@ -56,7 +56,7 @@ pub use spec::{
 };
 pub use store::{Answer, Store, StoreError};
 pub use time::{Clock, Span, Time};
-pub use timeline::{Event, EventKind, FailureNote, numbered};
+pub use timeline::{Event, EventKind, FailureNote, Waited, numbered};
 pub use tokens::Tokens;
 pub use verbs::*;
 pub use views::*;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::ended::ServedBy;
+use crate::gate::Reason;
 use crate::job::{CallFailure, Status};
 use crate::time::Time;
 
@@ -45,6 +46,19 @@ pub enum EventKind<U> {
     Ended(Status),
     /// This many older lines were dropped.
     Omitted(u32),
+    /// A worker started it at this upstream, after something had held it.
+    StartedAfter(U, Box<Waited>),
+}
+
+/// What held the lane of a job while the job waited.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Waited {
+    /// What denied the start.
+    pub reason: Reason,
+    /// From when on, within the job's wait.
+    pub since: Time,
+    /// Until when; the job may have waited longer, for its turn or for a worker.
+    pub until: Time,
 }
 
 /// Why a job failed at an upstream, in short.
@@ -71,6 +85,9 @@ impl<U> EventKind<U> {
         match self {
             EventKind::Accepted => EventKind::Accepted,
             EventKind::Started(upstream) => EventKind::Started(name(upstream)),
+            EventKind::StartedAfter(upstream, waited) => {
+                EventKind::StartedAfter(name(upstream), waited.clone())
+            }
             EventKind::Failed(upstream, note) => EventKind::Failed(name(upstream), note.clone()),
             EventKind::RetryAt(at) => EventKind::RetryAt(*at),
             EventKind::WaitsForRest => EventKind::WaitsForRest,

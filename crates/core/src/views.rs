@@ -328,6 +328,9 @@ pub struct TenantView {
     pub processing: u64,
     /// How many batches in a row it gets while others wait.
     pub weight: u32,
+    /// Whether the next job to start is one of its: of the most urgent level whose upstreams admit a job or, if none do, of the
+    /// most urgent level. At most one tenant of a lane has it.
+    pub next: bool,
 }
 
 impl TenantView {
@@ -344,6 +347,7 @@ impl TenantView {
             waiting: 0,
             processing: 0,
             weight: 1,
+            next: false,
         }
     }
 }

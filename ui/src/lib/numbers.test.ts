@@ -69,6 +69,7 @@ describe('tenants', () => {
     consecutiveBatchCount: 0,
     processing: 0,
     weight: 1,
+    next: false,
     ...more,
   });
 

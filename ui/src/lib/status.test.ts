@@ -1,4 +1,5 @@
 import { beforeEach, describe, expect, test } from 'vitest';
+import golden from '../../../crates/eclusa/src/api/status/sentences.json';
 import { setFormat } from './format';
 import { en, type Messages } from './i18n/en';
 import { ptBR } from './i18n/pt-BR';
@@ -24,19 +25,19 @@ beforeEach(() => setFormat('en', en.units, en.sizes));
 describe('the sentence', () => {
   test('of a full window, in three languages', () => {
     expect(say(en, 'held', held())).toMatch(
-      /^bureau has had its 60 requests of this minute: 22 jobs wait, the last starts at 14:03:24\.$/,
+      /^bureau has used its 60 requests for this minute: 22 jobs wait, the last starts at 14:03:24\.$/,
     );
     expect(say(ptBR, 'held', held())).toMatch(
-      /^bureau já recebeu as 60 requisições deste minuto: 22 jobs aguardam, o último começa às 14:03:24\.$/,
+      /^bureau já usou as 60 requisições deste minuto: 22 jobs aguardam, o último começa às 14:03:24\.$/,
     );
     expect(say(ru, 'held', held())).toMatch(
-      /^bureau уже получил 60 запросов этой минуты: 22 задания ждут, последнее начнётся в 14:03:24\.$/,
+      /^bureau уже израсходовал все запросы \(60\) этой минуты: 22 задания ждут, последнее начнётся в 14:03:24\.$/,
     );
   });
 
   test('of one job is singular', () => {
     expect(say(en, 'held', held({ waiting: 1, lastStart: null }))).toBe(
-      'bureau has had its 60 requests of this minute: 1 job waits.',
+      'bureau has used its 60 requests for this minute: 1 job waits.',
     );
     expect(say(ru, 'held', held({ waiting: 21, lastStart: null }))).toMatch(/21 задание ждёт\.$/);
     expect(say(ru, 'held', held({ waiting: 11, lastStart: null }))).toMatch(/11 заданий ждут\.$/);
@@ -62,14 +63,27 @@ describe('the sentence', () => {
   test('of one process and of several', () => {
     const since = new Date(NOW - 4 * 3600e3 - 65e3).toISOString();
     expect(say(en, 'fleet', { processes: 3, owner: 'gw-2', since, ack: 'fsync' }).replace(/\u202f/g, ' ')).toBe(
-      '3 processes, owner gw-2 for 4 h, accepted means on disk.',
+      '3 processes, owner gw-2, accepted means on disk.',
     );
     expect(say(en, 'fleet', { processes: 1, owner: 'gw-2', since: null, ack: null })).toBe('1 process.');
   });
 
   test('of flowing says how fast, unless nothing moves', () => {
     expect(say(en, 'flows', { perSecond: 14.2 })).toBe('Everything flows, 14.2/s.');
-    expect(say(en, 'flows', { perSecond: 0 })).toBe('Everything flows; nothing waits.');
+    expect(say(en, 'flows', { perSecond: 0 })).toBe('Everything flows.');
+  });
+});
+
+/** The server's text as the page shows it: names set off, times of day local. */
+const shown = (text: string) =>
+  text
+    .replace(/`([^`]*)`/g, '$1')
+    .replace(/(\d\d):(\d\d:\d\d) UTC/g, (_, hour: string, rest: string) => `${String(+hour - 3).padStart(2, '0')}:${rest}`);
+
+describe('in English the page says what `eclusa status` prints', () => {
+  test.each(golden.sentences)('$text', ({ code, args, text }) => {
+    const said = plain(sentence(en, { code, args: args as unknown as Args, text: 'not translated' }, Date.parse(golden.now)));
+    expect(said.replace(/[\u202f\u00a0]/g, ' ')).toBe(shown(text));
   });
 });
 
@@ -83,6 +97,12 @@ describe('needs', () => {
     };
     expect(plain(need(en, item, NOW).what)).toBe('14 dead letters in email, 12 of them 550 from globex');
     expect(plain(need(en, { ...item, args: { lane: 'email', count: 1 } }, NOW).what)).toBe('1 dead letter in email');
+  });
+
+  test('an open breaker says when it is tried and what replaces it', () => {
+    const args = { upstream: 'moody', until: '2026-11-17T17:03:30.000Z', fallback: 'flaky' };
+    const item = { code: 'breaker_open', args, text: '', severity: 'warning' as const };
+    expect(plain(need(en, item, NOW).itself)).toBe('tried again 14:03:30, flaky steps in');
   });
 
   test('an alert is made from its arguments', () => {

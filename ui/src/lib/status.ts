@@ -19,6 +19,7 @@ function held(m: Messages, args: Args, now: number): string {
     count: count(waiting),
     opensAt: clock(args.opensAt, now),
     lastStart: clock(args.lastStart, now),
+    others: number(args.others),
   };
   const known = m.status.held as Record<string, (a: HeldArgs) => string>;
   const reason = text(args.reason);
@@ -38,26 +39,18 @@ export function sentence(m: Messages, status: Sentence, now: number): string {
     case 'held':
       return held(m, args, now);
     case 'paused':
-      return m.status.paused(text(args.lane), number(args.waiting), count(number(args.waiting)));
+      return m.status.paused(text(args.lane), number(args.waiting), count(number(args.waiting)), number(args.others));
     case 'rules_gone':
-      return m.status.rules_gone(text(args.lane), number(args.waiting), count(number(args.waiting)));
+      return m.status.rules_gone(text(args.lane), number(args.waiting), count(number(args.waiting)), number(args.others));
     case 'store_lost':
       return m.status.store_lost(clock(args.since, now));
     case 'rest_flows':
       return m.status.rest_flows;
-    case 'fleet': {
-      const since = args.since ? wholeSeconds(coarse((now - Date.parse(String(args.since))) / 1000)) : undefined;
-      return m.status.fleet(number(args.processes), text(args.owner), since, args.ack ? ack(m, text(args.ack)) : undefined);
-    }
+    case 'fleet':
+      return m.status.fleet(number(args.processes), text(args.owner), args.ack ? ack(m, text(args.ack)) : undefined);
     default:
       return status.text;
   }
-}
-
-/** An age in whole minutes or hours: the seconds of a day-old owner only distract. */
-function coarse(seconds: number): number {
-  if (seconds < 60) return seconds;
-  return seconds < 3600 ? seconds - (seconds % 60) : seconds - (seconds % 3600);
 }
 
 export function ack(m: Messages, word: string): string {
@@ -80,12 +73,12 @@ export function need(m: Messages, item: Need, now: number, alert?: Alert): { wha
     case 'upstream_hot':
       return {
         what: m.needs.upstream_hot(text(args.upstream), number(args.errors), count(number(args.errors))),
-        itself: until ? m.needs.triedAgain(until) : m.needs.goesAway,
+        itself: recovers(m, until, args),
       };
     case 'breaker_open':
       return {
         what: m.needs.breaker_open(text(args.upstream)),
-        itself: until ? m.needs.triedAgain(until) : m.needs.goesAway,
+        itself: recovers(m, until, args),
       };
     case 'paused':
       return {
@@ -105,6 +98,12 @@ export function need(m: Messages, item: Need, now: number, alert?: Alert): { wha
     default:
       return { what: item.text, itself: '' };
   }
+}
+
+/** When an upstream is tried again, and which one replaces it meanwhile. */
+function recovers(m: Messages, until: string | undefined, args: Args): string {
+  const again = until ? m.needs.triedAgain(until) : m.needs.goesAway;
+  return args.fallback == null ? again : `${again}, ${m.needs.stepsIn(text(args.fallback))}`;
 }
 
 type AlertLike = Pick<Alert, 'name' | 'text'> & Partial<Omit<Alert, 'name' | 'text'>>;

@@ -196,6 +196,8 @@ export interface TimelineEntry {
   detail?: string;
   upstream?: string;
   code?: string;
+  /** Of `started`: what had held the lane while the job waited. */
+  waited?: { reason: Reason; since: Iso; until: Iso };
 }
 
 export interface JobRequest {
@@ -249,6 +251,8 @@ export interface Tenant {
   queued: number;
   processing: number;
   weight: number;
+  /** Whether its job is the next to start. */
+  next: boolean;
 }
 
 export interface DeadLetter {

@@ -44,6 +44,20 @@ describe('the waterfall of a job', () => {
     expect([fall.from - T, fall.to - T]).toEqual([0, 2400]);
   });
 
+  test('a wait that is over says what held the lane', () => {
+    const held = { reason: 'window' as const, since: at(1000), until: at(60_000) };
+    const fall = waterfall(
+      job('processing', [entry(0, 'accepted'), entry(60_500, 'started', { upstream: 'a', waited: held })]),
+      T + 61_000,
+    );
+    expect(fall.bars.map((bar) => [bar.kind, bar.from - T, (bar.to ?? T) - T, bar.reason])).toEqual([
+      ['queued', 0, 1000, undefined],
+      ['queued', 1000, 60_000, 'window'],
+      ['queued', 60_000, 60_500, undefined],
+      ['call', 60_500, 0, undefined],
+    ]);
+  });
+
   test('a job that waits has an open bar until now', () => {
     const fall = waterfall(job('queued', [entry(0, 'accepted')]), T + 8000);
     expect(short(fall)).toEqual([['queued', 0, undefined, undefined]]);

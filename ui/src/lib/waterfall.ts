@@ -1,6 +1,6 @@
 /** A job's timeline as bars: what it waited for and what each call took. */
 
-import type { Job, TimelineEntry } from './types';
+import type { Job, Reason, TimelineEntry } from './types';
 
 export type BarKind = 'queued' | 'backoff' | 'chain' | 'call' | 'awaiting';
 
@@ -12,6 +12,8 @@ export interface Bar {
   upstream?: string;
   /** The number of the call, from 1. */
   call?: number;
+  /** Of a wait that is over: what held the lane. */
+  reason?: Reason;
   outcome?: 'ok' | 'failed' | 'lost' | 'ended';
   code?: string;
   detail?: string;
@@ -53,6 +55,19 @@ export function waterfall(job: Pick<Job, 'timeline' | 'expiresAt' | 'status'>, n
     open = bar;
   };
 
+  /** Splits the wait that ends at `at` into what held the lane, and the rest. */
+  const waited = (entry: TimelineEntry, at: number) => {
+    if (!entry.waited || !open || open.kind === 'call' || open.kind === 'awaiting') return;
+    const { kind } = open;
+    const since = Math.max(open.from, Date.parse(entry.waited.since));
+    const until = Math.min(at, Date.parse(entry.waited.until));
+    if (!(since < until)) return;
+    close(since);
+    begin({ kind, from: since, to: undefined, reason: entry.waited.reason });
+    close(until);
+    begin({ kind, from: until, to: undefined });
+  };
+
   job.timeline.forEach((entry, i) => {
     const at = Date.parse(entry.at);
     const last = i === job.timeline.length - 1;
@@ -65,6 +80,7 @@ export function waterfall(job: Pick<Job, 'timeline' | 'expiresAt' | 'status'>, n
         begin({ kind: 'queued', from: at, to: undefined });
         break;
       case 'started':
+        waited(entry, at);
         close(at);
         begin({ kind: 'call', from: at, to: undefined, call: ++calls, ...named(entry) });
         break;

@@ -12,7 +12,7 @@ async fn observe<S: Store>(q: &Harness<S>, seen: Option<ObserveCursor>) -> Obser
 fn transitions(observed: &Observed) -> Vec<(u128, &'static str, Status)> {
     let word = |change: &JobTransition| match change.kind {
         EventKind::Accepted => "accepted",
-        EventKind::Started(_) => "started",
+        EventKind::Started(_) | EventKind::StartedAfter(..) => "started",
         EventKind::Ended(_) => "ended",
         _ => "other",
     };

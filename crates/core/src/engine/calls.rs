@@ -1,10 +1,11 @@
 //! Counts how calls to each upstream end, minute by minute: a few increments per call. The counts are displayed and become
-//! points of the history; they decide nothing and are not stored.
+//! points of the history; they decide nothing and are not stored, except the last failure.
 
 use std::sync::Arc;
 
 use super::Engine;
 use super::history::{MINUTE_MS, QuantilesMs, UpstreamMinute};
+use super::record::Record;
 use crate::durations::{Durations, Quantiles};
 use crate::gate::CallResult;
 use crate::table::UpstreamIx;
@@ -78,6 +79,7 @@ pub(super) struct Calls {
     running: CallCounts,
     previous: CallCounts,
     last_failure: Option<LastFailure>,
+    failure_unsaved: bool,
 }
 
 impl Calls {
@@ -86,7 +88,30 @@ impl Calls {
         if report.result.is_error() {
             let code = CallStatus::of(report).to_string().into();
             self.last_failure = Some(LastFailure { code, at: now });
+            self.failure_unsaved = true;
         }
+    }
+
+    pub(super) fn has_changes(&self) -> bool {
+        self.failure_unsaved
+    }
+
+    pub(super) fn touch_failure(&mut self) {
+        self.failure_unsaved = self.last_failure.is_some();
+    }
+
+    /// The last failure of upstream `number` as a record.
+    pub(super) fn failure_record(&self, upstream: u32) -> Option<Record> {
+        self.last_failure.clone().map(|failure| Record::UpstreamFailure { upstream, failure })
+    }
+
+    /// The last failure of upstream `number`, if it is not saved.
+    pub(super) fn drain_failure(&mut self, upstream: u32) -> Option<Record> {
+        std::mem::take(&mut self.failure_unsaved).then(|| self.failure_record(upstream)).flatten()
+    }
+
+    pub(super) fn restore_failure(&mut self, failure: LastFailure) {
+        self.last_failure = Some(failure);
     }
 
     /// Begins another minute, `minutes` after the running one.
@@ -140,9 +165,11 @@ impl Engine {
 
     /// Replaces the code of the last failure by that of the job, which is more specific.
     pub(super) fn note_failure_code(&mut self, upstream: UpstreamIx, code: &Arc<str>, now: Time) {
-        let last = &mut self.upstreams[upstream.0 as usize].calls.last_failure;
-        if let Some(last) = last.as_mut().filter(|last| last.at == now && last.code != *code) {
+        let calls = &mut self.upstreams[upstream.0 as usize].calls;
+        let last = calls.last_failure.as_mut();
+        if let Some(last) = last.filter(|last| last.at == now && last.code != *code) {
             last.code = code.clone();
+            calls.failure_unsaved = true;
         }
     }
 

@@ -13,10 +13,10 @@ use super::tenant_limits::TenantHold;
 use crate::gate::{NotUntil, Pass, Reason};
 use crate::ids::LeaseId;
 use crate::job::{DropReason, Level};
-use crate::lane::{Choice, Closed, JobHold, Rank};
+use crate::lane::{Choice, Closed, HoldCause, JobHold, Rank};
 use crate::table::{BucketIx, JobIx, LaneIx, UpstreamIx};
 use crate::time::{Span, Time};
-use crate::timeline::EventKind;
+use crate::timeline::{EventKind, Waited};
 use crate::tokens::Tokens;
 use crate::verbs::{Denied, Dispatch, Dispatched, Grant, MAX_BATCH};
 
@@ -42,11 +42,17 @@ struct Round {
     serves: usize,
     /// Why the most urgent job that could not start was denied.
     denied: Option<Denied>,
+    /// What holds the lane: the first denial that concerns more than one line.
+    cause: Option<HoldCause>,
 }
 
 impl Round {
     fn wake(&mut self, at: Time) {
         self.next = self.next.min(at);
+    }
+
+    fn holds(&mut self, reason: Reason, upstream: Option<UpstreamIx>) {
+        self.cause = self.cause.or(Some(HoldCause { reason, upstream: upstream.map(|upstream| upstream.0) }));
     }
 }
 
@@ -78,7 +84,8 @@ impl Engine {
         let mut grants = Vec::new();
         let (mut next, mut denied) = (Time::NEVER, None);
         if let Some((lane, _)) = self.configured_lane(&ask.lane) {
-            let mut round = Round { lane, now, next, scanned: 0, granted_bytes: 0, serves: budget, denied };
+            let mut round =
+                Round { lane, now, next, scanned: 0, granted_bytes: 0, serves: budget, denied, cause: None };
             self.dispatch_from(&mut round, ask, &mut grants);
             (next, denied) = (round.next, round.denied);
         }
@@ -111,13 +118,17 @@ impl Engine {
         self.lane_mut(lane).asked = now;
         self.release_due(lane, MAX_BATCH, now);
         self.drop_expired(lane, MAX_BATCH, now);
-        if !self.lane(lane).paused {
+        if self.lane(lane).paused {
+            round.holds(Reason::Paused, None);
+        } else {
             if self.serve_covered(lane, &mut round.serves, now) {
                 round.wake(now);
             }
             self.fill(round, ask, grants);
             self.keep_tempo(round);
         }
+        let state = self.lane_mut(lane);
+        state.holds_dirty |= state.holds.see(round.cause.filter(|_| state.waiting > 0), now);
         round.wake(self.next_event(lane, now));
         round.wake(self.buckets.next_wake().unwrap_or(Time::NEVER));
     }
@@ -153,11 +164,12 @@ impl Engine {
                 }
                 if let Err(denial) = self.lane_admits(round.lane, round.now) {
                     self.lane_mut(round.lane).closed.lane = true;
+                    round.holds(denial.reason, None);
                     self.deny(round, None, denial);
                     return;
                 }
                 round.scanned += 1;
-                match self.offer(round, choice) {
+                match self.offer(round.lane, choice, round.now) {
                     Offer::Take(upstream) => {
                         let grant = self.take_head(round, choice, upstream, ask);
                         round.granted_bytes += grant.as_ref().map_or(0, |grant| grant.payload.len());
@@ -168,6 +180,7 @@ impl Engine {
                         let lane = self.lane_mut(round.lane);
                         lane.closed.groups.insert(choice.group);
                         lane.held_back.group_denied(choice.group);
+                        round.holds(denial.reason, upstream);
                         self.deny(round, upstream, denial);
                     }
                     Offer::TenantWaits(bucket, denial) => {
@@ -210,6 +223,24 @@ impl Engine {
         None
     }
 
+    /// The job that the next dispatch starts or, if no upstream admits one, whose turn it is. A line that only its own bucket or
+    /// its tenant's limit denies keeps its turn until a dispatch parks it.
+    pub(super) fn next_in_turn(&self, lane: LaneIx, now: Time) -> Option<JobIx> {
+        let mut first = None;
+        for level in Level::ALL {
+            let mut blocked = vec![false; self.lane(lane).groups()];
+            while let Some(choice) = self.choose(lane, level, &blocked) {
+                let head = self.lane(lane).lines[choice.line].head_job();
+                if !matches!(self.offer(lane, choice, now), Offer::GroupWaits(..)) {
+                    return head;
+                }
+                first = first.or(head);
+                blocked[choice.group.0 as usize] = true;
+            }
+        }
+        first
+    }
+
     pub(super) fn choose(&self, lane: LaneIx, level: Level, blocked: &[bool]) -> Option<Choice> {
         let lane = self.lane(lane);
         let fairness = lane.spec.as_ref().and_then(|spec| spec.fairness.as_ref());
@@ -249,24 +280,24 @@ impl Engine {
     }
 
     /// Asks the gates whether a line may start.
-    fn offer(&self, round: &Round, choice: Choice) -> Offer {
-        let lane = self.lane(round.lane);
+    fn offer(&self, lane_ix: LaneIx, choice: Choice, now: Time) -> Offer {
+        let lane = self.lane(lane_ix);
         let chain = lane.chain(choice.group);
         let line = &lane.lines[choice.line];
         let (holds, rank) = (line.key().holds.as_deref().unwrap_or_default(), line.rank());
         if let Some(limited) = line.key().limited
             && let Some((Some(bucket), denial)) =
-                self.tenant_denial(round.lane, &lane.tenants[limited].name, rank, round.now)
+                self.tenant_denial(lane_ix, &lane.tenants[limited].name, rank, now)
         {
             return Offer::TenantWaits(bucket, denial);
         }
         let (mut at, mut earliest) = (None, NotUntil::new(Reason::NoWorker, Time::NEVER));
         let mut scoped: Option<(JobHold, NotUntil)> = None;
         for upstream in chain {
-            match self.upstream_admits(*upstream, round.now) {
+            match self.upstream_admits(*upstream, now) {
                 Err(denial) if denial.at <= earliest.at => (at, earliest) = (Some(*upstream), denial),
                 Err(_) => {}
-                Ok(()) => match self.denied_hold(holds, *upstream, rank, round.now) {
+                Ok(()) => match self.denied_hold(holds, *upstream, rank, now) {
                     None => return Offer::Take(*upstream),
                     Some(denied) if scoped.is_none_or(|(_, known)| denied.1.at < known.at) => {
                         scoped = Some(denied);
@@ -278,7 +309,7 @@ impl Engine {
         let Some((hold, denial)) = scoped else { return Offer::GroupWaits(at, earliest) };
         let mut until = denial.at.min(earliest.at);
         if chain.len() > 1 {
-            until = until.min(round.now + PARKED_WITH_CHOICE);
+            until = until.min(now + PARKED_WITH_CHOICE);
         }
         Offer::LineWaits(hold, until)
     }
@@ -302,7 +333,8 @@ impl Engine {
         let tenant = self.lane(lane).tenants[self.jobs[index].tenant].name.clone();
         let holder = (Use::Job(index, lane), self.take_tenant(lane, &tenant, now));
         self.count_attempt(index, now);
-        let at = self.enter_upstream(index, lease, holder, upstream, expires, now);
+        let waited = self.waited(index, now);
+        let at = self.enter_upstream(index, lease, holder, (upstream, waited), expires, now);
         let job = &mut self.jobs[index];
         job.phase = Phase::Processing { lease };
         if job.attempts == 0 && !job.delayed {
@@ -312,6 +344,13 @@ impl Engine {
             job.attempts += 1;
         }
         self.grant(index, lease, at, expires)
+    }
+
+    /// What held the lane while the job was in line.
+    fn waited(&self, index: JobIx, now: Time) -> Option<Box<Waited>> {
+        let job = &self.jobs[index];
+        let lane = self.lane(job.lane);
+        lane.holds.waited(job.in_line_since(), lane.chain(job.chain), now)
     }
 
     fn grant(&self, index: JobIx, lease: LeaseId, upstream: UpstreamIx, lease_expires: Time) -> Grant {
@@ -350,7 +389,7 @@ impl Engine {
         index: JobIx,
         lease: LeaseId,
         (used_by, tenant): (Use, TenantHold),
-        upstream: UpstreamIx,
+        (upstream, waited): (UpstreamIx, Option<Box<Waited>>),
         expires: Time,
         now: Time,
     ) -> UpstreamIx {
@@ -366,7 +405,14 @@ impl Engine {
         let held = Lease { used_by, upstream: Some(at), pass, holds, tenant, correlation, expires };
         self.leases.insert(lease, held);
         self.jobs[index].upstream = Some(upstream);
-        self.note(index, now, EventKind::Started(upstream));
+        self.note(
+            index,
+            now,
+            match waited {
+                Some(waited) => EventKind::StartedAfter(upstream, waited),
+                None => EventKind::Started(upstream),
+            },
+        );
         self.jobs.touch(index);
         at
     }

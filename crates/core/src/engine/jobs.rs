@@ -217,6 +217,15 @@ impl Job {
         self.rare.get_or_insert_default()
     }
 
+    /// Since when it could have been in its line: after its last event, or since it was accepted.
+    pub(crate) fn in_line_since(&self) -> Time {
+        let last = self.rare.as_ref().and_then(|rare| rare.timeline.last());
+        last.map_or(self.created_at, |event| match event.kind {
+            EventKind::RetryAt(due) => due,
+            _ => event.at,
+        })
+    }
+
     pub(crate) fn note(&mut self, at: Time, kind: EventKind<UpstreamIx>) {
         timeline::push(&mut self.rare().timeline, Event { at, kind });
     }

@@ -180,9 +180,11 @@ fn status_after(kind: &EventKind<UpstreamIx>, now: Status) -> Status {
     match kind {
         EventKind::Accepted | EventKind::Omitted(_) => now,
         EventKind::WaitsForRest | EventKind::TakenUp | EventKind::Released => Status::Queued,
-        EventKind::Started(_) | EventKind::Failed(..) | EventKind::Awaiting(_) | EventKind::Served(_) => {
-            Status::Processing
-        }
+        EventKind::Started(_)
+        | EventKind::StartedAfter(..)
+        | EventKind::Failed(..)
+        | EventKind::Awaiting(_)
+        | EventKind::Served(_) => Status::Processing,
         EventKind::RetryAt(_) => Status::Pending,
         EventKind::Ended(status) => *status,
     }
@@ -236,7 +238,7 @@ mod tests {
     fn kinds(observed: &Observed) -> Vec<(u128, &'static str, Status)> {
         let word = |kind: &EventKind<Name>| match kind {
             EventKind::Accepted => "accepted",
-            EventKind::Started(_) => "started",
+            EventKind::Started(_) | EventKind::StartedAfter(..) => "started",
             EventKind::Ended(_) => "ended",
             _ => "other",
         };

@@ -17,11 +17,12 @@ use crate::ended::ServedBy;
 use crate::gate::{Bucket, BucketSpec, Gates, Pass};
 use crate::ids::{JobId, LeaseId, Name};
 use crate::job::{DropReason, Failure, Level, Payload, Status};
-use crate::lane::{Budget, KeyEntry, Tempo, Totals, TurnPlace};
+use crate::lane::{Budget, Holds, KeyEntry, Tempo, Totals, TurnPlace};
 use crate::policy::{Correlation, HashKey};
 use crate::time::{SteadyTime, Time};
 use crate::timeline::Event;
 use crate::tokens::Tokens;
+use crate::views::LastFailure;
 
 /// Refers to lanes and upstreams by number; numbers never change.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -199,6 +200,16 @@ pub(crate) enum Record {
         change: KeptGateChange,
     },
     RunningMinute(RunningMinute),
+    /// What holds a lane and what last held it.
+    LaneHolds {
+        lane: u32,
+        holds: Holds,
+    },
+    /// The last call to an upstream that failed.
+    UpstreamFailure {
+        upstream: u32,
+        failure: LastFailure,
+    },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

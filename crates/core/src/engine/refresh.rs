@@ -45,6 +45,8 @@ pub(crate) enum Mention {
     UpstreamMinute(u32, u32),
     GateChange(u32, u64),
     RunningMinute,
+    LaneHolds(u32),
+    UpstreamFailure(u32),
 }
 
 impl Mentions {
@@ -113,6 +115,8 @@ impl Engine {
             Mention::UpstreamMinute(upstream, minute) => self.history.touch_upstream(*upstream, *minute),
             Mention::GateChange(upstream, number) => self.history.touch_transition(*upstream, *number),
             Mention::RunningMinute => self.history.touch_running(),
+            Mention::LaneHolds(lane) => self.lanes[*lane as usize].holds_dirty = true,
+            Mention::UpstreamFailure(upstream) => self.upstreams[*upstream as usize].calls.touch_failure(),
         }
     }
 }

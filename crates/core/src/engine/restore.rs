@@ -118,6 +118,12 @@ impl Restorer {
         for ((lane, chain), state) in changes.chain_states {
             lane_at(engine, lane)?.dead.restore_chain_state(chain, state);
         }
+        for (lane, holds) in changes.holds {
+            lane_at(engine, lane)?.holds = holds;
+        }
+        for (upstream, failure) in changes.failures {
+            upstream_at(engine, upstream)?.calls.restore_failure(failure);
+        }
         for (code, count) in changes.codes {
             engine.codes.restore(code, count);
         }

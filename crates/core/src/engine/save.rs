@@ -63,7 +63,7 @@ impl Engine {
             || self.bulks.has_changes()
             || self.codes.has_changes()
             || self.history.has_changes()
-            || self.upstreams.iter().any(|upstream| upstream.dirty)
+            || self.upstreams.iter().any(|upstream| upstream.dirty || upstream.calls.has_changes())
             || self.lanes.iter().any(Lane::has_changes)
     }
 
@@ -81,6 +81,9 @@ impl Engine {
             if std::mem::take(&mut self.upstreams[number].dirty) {
                 writer.write(&self.upstream_record(number));
             }
+        }
+        for (number, upstream) in (0..).zip(&mut self.upstreams) {
+            upstream.calls.drain_failure(number).iter().for_each(|record| writer.write(record));
         }
         self.save_policies(&mut writer);
         self.schedules.drain_changes().iter().for_each(|record| writer.write(record));
@@ -109,7 +112,11 @@ impl Engine {
         self.history.drain_changes();
         self.jobs.drain_changes(|_| {});
         self.leases.drain_changes(|_, _| {});
+        for upstream in &mut self.upstreams {
+            upstream.calls.drain_failure(0);
+        }
         for lane in &mut self.lanes {
+            lane.holds_dirty = false;
             lane.tenants.drain_changes(|_, _| {});
             lane.dead.drain_changes(|_, _| {});
             lane.dead.drain_chain_states(|_, _| {});
@@ -169,6 +176,9 @@ impl Engine {
             (0..).zip(&self.upstreams).filter_map(|(number, upstream)| upstream_rules(number, upstream)),
         );
         records.extend((0..).zip(&self.lanes).filter_map(|(number, lane)| lane_rules(number, lane)));
+        records.extend(
+            (0..).zip(&self.upstreams).filter_map(|(number, upstream)| upstream.calls.failure_record(number)),
+        );
         records.extend(self.policy_records());
         records.extend(self.schedules.records());
         records.extend(self.alerts.records());
@@ -177,6 +187,7 @@ impl Engine {
         records.extend(self.history.records());
         for (number, lane) in (0..).zip(&self.lanes) {
             records.push(Record::Lane(Box::new(lane_record(number, lane))));
+            records.push(holds_record(number, lane));
             let tenants = lane.tenants.iter_from(crate::table::TenantIx(0));
             records.extend(tenants.map(|(_, tenant)| Record::Tenant(tenant_record(number, tenant))));
             records.extend(lane.dead.kept_after(0).flat_map(|(at, kept)| dead_records(number, at, kept)));
@@ -328,9 +339,16 @@ fn save_lane(number: u32, lane: &mut Lane, writer: &mut Writer<'_>) {
         let gone = || Record::CacheGone { lane: number, key: key.clone() };
         writer.write(&entry.map_or_else(gone, |entry| cache_record(number, key, entry)));
     });
+    if std::mem::take(&mut lane.holds_dirty) {
+        writer.write(&holds_record(number, lane));
+    }
     if std::mem::take(&mut lane.dirty) {
         writer.write(&Record::Lane(Box::new(lane_record(number, lane))));
     }
+}
+
+fn holds_record(number: u32, lane: &Lane) -> Record {
+    Record::LaneHolds { lane: number, holds: lane.holds }
 }
 
 fn dead_records(lane: u32, number: u64, kept: &Kept) -> impl Iterator<Item = Record> + use<> {

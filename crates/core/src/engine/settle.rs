@@ -266,7 +266,7 @@ impl Engine {
         match next {
             Ok(next) => {
                 let holder = (lease.used_by, lease.tenant);
-                let at = self.enter_upstream(job, id, holder, next, lease.expires, now);
+                let at = self.enter_upstream(job, id, holder, (next, None), lease.expires, now);
                 Advanced::To(self.upstream(at).name.clone())
             }
             Err(denial) => {

@@ -183,12 +183,13 @@ impl Engine {
     }
 
     /// The fairness metrics of a lane: at most `max` tenants starting at index `from`, each with its index.
-    pub fn tenants(&self, lane: &Name, from: u32, max: usize) -> Vec<(u32, TenantView)> {
-        let Some(lane) = self.lane_by_name.get(lane).map(|lane| self.lane(*lane)) else {
-            return Vec::new();
-        };
+    pub fn tenants(&self, lane: &Name, from: u32, max: usize, now: Time) -> Vec<(u32, TenantView)> {
+        let Some(index) = self.lane_by_name.get(lane) else { return Vec::new() };
+        let lane = self.lane(*index);
+        let next = self.next_in_turn(*index, now).map(|job| self.jobs[job].tenant);
+        let view = |index| TenantView { next: next == Some(index), ..view_tenant(lane, index) };
         let shown = lane.tenants.iter_from(TenantIx(from)).filter(|(_, tenant)| &*tenant.name != EVERYONE);
-        shown.take(max).map(|(index, _)| (index.0, view_tenant(lane, index))).collect()
+        shown.take(max).map(|(index, _)| (index.0, view(index))).collect()
     }
 
     /// A dead letter of any lane.

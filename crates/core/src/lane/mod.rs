@@ -10,6 +10,7 @@ mod equals;
 mod fairness;
 mod finished;
 mod held;
+mod holds;
 mod line;
 mod restore;
 mod tenant;
@@ -20,6 +21,7 @@ pub(crate) use equals::{Equals, WaitingIn};
 pub(crate) use fairness::{Choice, SATURATED, TurnPlace, Turns, priority};
 pub(crate) use finished::{Finished, KeyEntry, Keys, MAX_KEYS};
 pub(crate) use held::HeldBack;
+pub(crate) use holds::{HoldCause, Holds, PastHold};
 pub(crate) use line::{JobHold, LineKey, Lines, Parked, Rank};
 pub(crate) use tenant::{EVERYONE, Tenant, Tenants};
 
@@ -170,6 +172,8 @@ pub(crate) struct Lane {
     pub(crate) gone: bool,
     pub(crate) paused: bool,
     pub(crate) closed: Closed,
+    pub(crate) holds: Holds,
+    pub(crate) holds_dirty: bool,
     pub(crate) gates: Gates,
     pub(crate) next_seq: u64,
     pub(crate) levels: [LevelState; 3],
@@ -212,6 +216,8 @@ impl Lane {
             gone: true,
             paused: false,
             closed: Closed::default(),
+            holds: Holds::default(),
+            holds_dirty: false,
             gates: Gates::default(),
             next_seq: 1,
             levels: Default::default(),
@@ -249,6 +255,7 @@ impl Lane {
     /// Whether anything except its jobs changed and is not saved.
     pub(crate) fn has_changes(&self) -> bool {
         self.dirty
+            || self.holds_dirty
             || self.tenants.has_changes()
             || self.dead.has_changes()
             || self.keys.has_changes()

@@ -15,7 +15,7 @@ use crate::gate::{BreakerState, BreakerView, GateView, PaceView};
 use crate::ids::Name;
 use crate::job::{DropReason, Failure, JobView};
 use crate::lane::Totals;
-use crate::timeline::{Event, EventKind, FailureNote};
+use crate::timeline::{Event, EventKind, FailureNote, Waited};
 use crate::views::{
     CodeView, JobPage, LaneHold, LaneView, LastFailure, Place, TenantView, UpstreamView, Why,
 };
@@ -91,7 +91,10 @@ layout_enum!(EventKindLayout<'a> = EventKind<Name> {
     Served(by: ServedByLayout),
     Ended(status: StatusLayout),
     Omitted(lines: u32),
+    StartedAfter(upstream: &'a str, waited: Box<WaitedLayout>),
 });
+
+layout_struct!(WaitedLayout = Waited { reason: ReasonLayout, since: u64, until: u64 });
 
 layout_struct!(FailureNoteLayout<'a> = FailureNote { code: Option<&'a str>, reason: &'a str });
 
@@ -217,6 +220,7 @@ layout_struct!(TenantViewLayout<'a> = TenantView {
     waiting: u64,
     processing: u64,
     weight: u32,
+    next: bool,
 });
 
 layout_struct!(DeadLetterViewLayout<'a> = DeadLetterView {

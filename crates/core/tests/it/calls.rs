@@ -126,5 +126,5 @@ impl Reply {
 
 /// Forgets what is counted since the engine began, and decides nothing.
 pub(crate) fn forget_counts(view: &mut UpstreamView) {
-    (view.errors_last_minute, view.latency, view.last_failure) = (0, None, None);
+    (view.errors_last_minute, view.latency) = (0, None);
 }

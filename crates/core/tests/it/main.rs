@@ -13,6 +13,7 @@ mod calls;
 mod check;
 mod eta;
 mod fallback;
+mod holds;
 mod ledger;
 mod plan;
 mod policies;
@@ -25,6 +26,7 @@ mod rules;
 mod rules_changed;
 mod rules_moving;
 mod tenant_limits;
+mod turns;
 mod world;
 
 use std::any::Any;

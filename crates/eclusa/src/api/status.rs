@@ -9,7 +9,8 @@ use axum::Json;
 use axum::extract::{FromRequestParts, State};
 use eclusa_core::gate::{BreakerState, Reason};
 use eclusa_core::{
-    Alert, AlertRule, Clock, LaneHold, LaneView, ObservedState, Span, Store, StoreError, Time, UpstreamView,
+    Alert, AlertRule, Clock, LaneHold, LaneView, Name, ObservedState, Span, Store, StoreError, Time,
+    UpstreamView,
 };
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -28,7 +29,7 @@ use crate::store::{Ack, AnyStore};
 use crate::telemetry::{Metrics, Rates};
 use crate::words::counted;
 
-/// A hold that ends within this time counts as flowing.
+/// A hold that ends within this time counts as flowing, if the last job starts within it too.
 const BRIEF: Span = Span::from_secs(1);
 
 /// What the status is made of.
@@ -124,7 +125,7 @@ pub(super) struct Overview<'a> {
 
 /// The status while the store does not answer.
 pub(super) fn store_lost() -> ServiceStatus {
-    let text = "The store does not answer: no jobs are accepted; direct lanes run on this process's share of the limits.";
+    let text = "The store does not answer: no jobs are accepted, nothing accepted is lost; direct lanes run on this process's share of the limits.";
     ServiceStatus { remark: remark("store_lost", json!({}), text), also: Vec::new(), needs: Vec::new() }
 }
 
@@ -133,7 +134,7 @@ impl Overview<'_> {
         let stuck: Vec<&LaneView> = self.lanes.iter().filter(|lane| self.is_stuck(lane)).collect();
         let worst = stuck.iter().max_by_key(|lane| (is_gone(lane), !lane.paused, waiting(lane)));
         let remark = match worst {
-            Some(lane) => self.stuck(lane),
+            Some(lane) => self.stuck(lane, stuck.len() - 1),
             None => self.flowing(),
         };
         let rest = (stuck.len() == 1 && self.lanes.len() > 1)
@@ -142,7 +143,8 @@ impl Overview<'_> {
     }
 
     fn is_stuck(&self, lane: &LaneView) -> bool {
-        let brief = |hold: &LaneHold| hold.until.is_some_and(|until| until <= self.now + BRIEF);
+        let soon = |at: Time| at <= self.now + BRIEF;
+        let brief = |hold: &LaneHold| hold.until.is_some_and(soon) && lane.last_start.is_none_or(soon);
         let held = lane.held.as_ref().is_some_and(|hold| stops(hold.reason) && !brief(hold));
         waiting(lane) > 0 && (lane.paused || held)
     }
@@ -152,29 +154,43 @@ impl Overview<'_> {
             return remark("fresh", json!({}), "No job has been sent yet.");
         }
         let per_second = (self.per_second * 10.0).round() / 10.0;
-        remark("flows", json!({ "perSecond": per_second }), "Everything flows.")
+        let digits = usize::from(per_second < 100.0);
+        let text = if per_second > 0.0 {
+            format!("Everything flows, {per_second:.digits$}/s.")
+        } else {
+            "Everything flows.".to_owned()
+        };
+        remark("flows", json!({ "perSecond": per_second }), &text)
     }
 
-    fn stuck(&self, lane: &LaneView) -> Remark {
+    /// `others`: how many other lanes are stuck too.
+    fn stuck(&self, lane: &LaneView, others: usize) -> Remark {
         let (name, count) = (&lane.name, waiting(lane));
-        let waiting = if count == 1 { "1 job waits".to_owned() } else { format!("{count} jobs wait") };
-        let args = json!({ "lane": name.as_str(), "waiting": count });
+        let waiting = plural(count, "job waits", "jobs wait");
+        let and = match others {
+            0 => String::new(),
+            others => format!("; {}", plural(others as u64, "other lane waits", "other lanes wait")),
+        };
+        let mut args = json!({ "lane": name.as_str(), "waiting": count });
+        if others > 0 {
+            args["others"] = others.into();
+        }
         let Some(hold) = lane.held.as_ref().filter(|_| !lane.paused || is_gone(lane)) else {
-            return remark("paused", args, &format!("Lane `{name}` is paused: {waiting}."));
+            let text = format!("`{name}` is paused: {waiting} until it is resumed{and}.");
+            return remark("paused", args, &text);
         };
         if hold.reason == Reason::RulesGone {
-            let text = format!("No running process has rules for lane `{name}`: {waiting}.");
+            let text = format!("No process has rules for `{name}`: {waiting}{and}.");
             return remark("rules_gone", args, &text);
         }
         let limit = self.limit(lane, hold);
         let upstream = hold.upstream.as_ref().map(ToString::to_string);
-        let cause = cause(hold, upstream.as_deref(), limit);
+        let cause = cause(hold, name.as_str(), limit);
         let last = lane.last_start.and_then(clock_time);
         let last = last.map_or(String::new(), |time| match count {
             1 => format!(", it starts at {time}"),
             _ => format!(", the last starts at {time}"),
         });
-        let mut args = args;
         let more = [
             ("reason", Some(hold.reason.as_str().into())),
             ("upstream", upstream.map(Value::from)),
@@ -185,7 +201,7 @@ impl Overview<'_> {
         for (key, value) in more.into_iter().filter_map(|(key, value)| Some((key, value?))) {
             args[key] = value;
         }
-        remark("held", args, &format!("{cause}: {waiting}{last}."))
+        remark("held", args, &format!("{cause} {waiting}{last}{and}."))
     }
 
     /// The limit of the gate that holds a lane.
@@ -205,58 +221,110 @@ impl Overview<'_> {
             Some(Ack::Replicate) => ("on a replica too", "replicate"),
             None => ("in memory", "memory"),
         };
-        let noun = if processes == 1 { "process" } else { "processes" };
+        let who = if processes > 1 { format!(", owner {}", owner.id) } else { String::new() };
+        let all = plural(processes as u64, "process", "processes");
         let args =
             json!({ "processes": processes, "owner": owner.id, "since": iso(owner.since), "ack": ack });
-        let text = format!("{processes} {noun}; accepted means {accepted}.");
+        let text = format!("{all}{who}, accepted means {accepted}.");
         Some(remark("fleet", args, &text))
     }
 
+    /// An alert about something that has a row of its own only makes that row more serious.
     fn needs(&self) -> Vec<Need> {
-        let alerts = self.alerts.iter().map(alert);
-        let mut needs: Vec<Need> = alerts.collect();
-        needs.extend(
-            self.upstreams.iter().filter(|view| view.name.key().is_none()).filter_map(|view| self.hot(view)),
-        );
-        needs.extend(self.lanes.iter().filter(|lane| !self.has_alert(lane)).filter_map(dead_letters));
+        let upstreams = self.upstreams.iter().filter(|view| view.name.key().is_none());
+        let mut needs: Vec<Need> = upstreams.filter_map(|view| self.hot(view)).collect();
+        needs.extend(self.lanes.iter().filter_map(|lane| self.dead_letters(lane)));
+        needs.extend(self.alerts.iter().filter(|alert| !self.has_row(alert)).map(alert));
         needs.extend(self.lanes.iter().filter(|lane| lane.paused).map(paused));
         needs.extend(self.peers.iter().filter(|peer| peer.differs > 0).map(differs));
         needs.sort_by_key(|need| need.severity != CRITICAL);
         needs
     }
 
+    /// Whether the row of an upstream or lane tells what the alert is about.
+    fn has_row(&self, alert: &Alert) -> bool {
+        let key = &alert.condition.key;
+        match key.rule {
+            AlertRule::BreakerOpen => {
+                let mut upstreams = self.upstreams.iter().filter(|view| view.name.key().is_none());
+                upstreams.any(|view| Some(&view.name) == key.upstream.as_ref() && is_open(view))
+            }
+            AlertRule::DeadLetters => {
+                let mut lanes = self.lanes.iter();
+                lanes.any(|lane| Some(&lane.name) == key.lane.as_ref() && lane.dead_letters > 0)
+            }
+            _ => false,
+        }
+    }
+
+    /// The most serious firing alert of `rule` that concerns this.
+    fn alerted(&self, rule: AlertRule, concerns: impl Fn(&Alert) -> bool) -> Option<model::Alert> {
+        let alerts = self.alerts.iter().filter(|alert| alert.condition.key.rule == rule && concerns(alert));
+        alerts.map(model::Alert::from).max_by_key(|alert| alert.severity == CRITICAL)
+    }
+
     /// An upstream that is not called because of its errors.
     fn hot(&self, view: &UpstreamView) -> Option<Need> {
         let name = view.name.as_str();
         let link = Some(format!("#/upstreams/{name}"));
-        let alerted = |alert: &Alert| {
-            alert.condition.key.rule == AlertRule::BreakerOpen
-                && alert.condition.key.upstream.as_ref() == Some(&view.name)
-        };
-        if view.breaker.as_ref().is_some_and(|breaker| breaker.state == BreakerState::Open) {
+        let fallback = self.next_in_chain(view);
+        let steps_in = fallback.as_ref().map_or(String::new(), |fallback| format!("; `{fallback}` steps in"));
+        if is_open(view) {
             let until = view.degraded_until;
-            let at = until.and_then(clock_time).map_or(String::new(), |time| format!(" until {time}"));
-            let text = format!("The breaker of `{name}` is open{at}.");
-            let remark =
-                remark("breaker_open", json!({ "upstream": name, "until": until.and_then(iso) }), &text);
-            return (!self.alerts.iter().any(alerted)).then(|| warning(remark, link));
+            let at =
+                until.and_then(clock_time).map_or(String::new(), |time| format!(", tried again at {time}"));
+            let text = format!("The breaker of `{name}` is open{at}{steps_in}.");
+            let args = json!({ "upstream": name, "until": until.and_then(iso), "fallback": fallback });
+            let need = warning(remark("breaker_open", args, &text), link);
+            let about = |alert: &Alert| alert.condition.key.upstream.as_ref() == Some(&view.name);
+            return Some(need.with(self.alerted(AlertRule::BreakerOpen, about)));
         }
         let gate =
             view.gates.iter().find(|gate| gate.reason == Reason::Cooldown && gate.denies_until.is_some())?;
         let at =
             gate.denies_until.and_then(clock_time).map_or(String::new(), |time| format!(" until {time}"));
-        let errors = if gate.level == 1 { "1 error".to_owned() } else { format!("{} errors", gate.level) };
-        let args =
-            json!({ "upstream": name, "errors": gate.level, "until": gate.denies_until.and_then(iso) });
-        Some(warning(remark("upstream_hot", args, &format!("`{name}` cools down{at} after {errors}.")), link))
+        let errors = plural(gate.level.unsigned_abs(), "error", "errors");
+        let args = json!({
+            "upstream": name, "errors": gate.level, "until": gate.denies_until.and_then(iso), "fallback": fallback,
+        });
+        let since = view.last_failure.as_ref().and_then(|failure| iso(failure.at));
+        let text = format!("`{name}` cools down{at} after {errors}{steps_in}.");
+        Some(Need { since, ..warning(remark("upstream_hot", args, &text), link) })
     }
 
-    fn has_alert(&self, lane: &LaneView) -> bool {
-        self.alerts.iter().any(|alert| {
-            alert.condition.key.rule == AlertRule::DeadLetters
-                && alert.condition.key.lane.as_ref() == Some(&lane.name)
-        })
+    /// The upstream that follows this one in the chain of a lane and can be called.
+    fn next_in_chain(&self, view: &UpstreamView) -> Option<String> {
+        let usable =
+            |name: &&Name| self.upstreams.iter().any(|other| other.name == **name && !is_open(other));
+        let after = |lane: &LaneView| {
+            let mut chain = lane.chain.iter().skip_while(|name| **name != view.name).skip(1);
+            chain.find(usable).map(ToString::to_string)
+        };
+        self.lanes.iter().find_map(after)
     }
+
+    fn dead_letters(&self, lane: &LaneView) -> Option<Need> {
+        let (name, count) = (lane.name.as_str(), lane.dead_letters);
+        let letters = plural(count, "dead letter", "dead letters");
+        let args = json!({ "lane": name, "count": count });
+        let remark = remark("dead_letters", args, &format!("{letters} in lane `{name}`."));
+        let since = lane.oldest_dead_letter.and_then(iso);
+        let need = Need { since, ..warning(remark, Some(format!("#/dead-letters?lane={name}"))) };
+        let about = |alert: &Alert| alert.condition.key.lane.as_ref() == Some(&lane.name);
+        (count > 0).then(|| need.with(self.alerted(AlertRule::DeadLetters, about)))
+    }
+}
+
+impl Need {
+    /// As serious as the alert about it, and since when the alert fires if nothing better is known.
+    fn with(self, alert: Option<model::Alert>) -> Self {
+        let Some(alert) = alert else { return self };
+        Self { severity: alert.severity, since: self.since.or(alert.since), ..self }
+    }
+}
+
+fn is_open(view: &UpstreamView) -> bool {
+    view.breaker.as_ref().is_some_and(|breaker| breaker.state == BreakerState::Open)
 }
 
 const WARNING: &str = "warning";
@@ -278,19 +346,6 @@ fn alert(alert: &Alert) -> Need {
     });
     let remark = remark("alert", args, &alert.text);
     Need { remark, severity: alert.severity, since: alert.since, link: Some("#/alerts".into()) }
-}
-
-fn dead_letters(lane: &LaneView) -> Option<Need> {
-    let (name, count) = (lane.name.as_str(), lane.dead_letters);
-    let noun = if count == 1 { "dead letter" } else { "dead letters" };
-    let remark = remark(
-        "dead_letters",
-        json!({ "lane": name, "count": count }),
-        &format!("{count} {noun} in lane `{name}`."),
-    );
-    let since = lane.oldest_dead_letter.and_then(iso);
-    let need = Need { since, ..warning(remark, Some(format!("#/dead-letters?lane={name}"))) };
-    (count > 0).then_some(need)
 }
 
 fn paused(lane: &LaneView) -> Need {
@@ -335,23 +390,36 @@ const fn stops(reason: Reason) -> bool {
     }
 }
 
-/// Why a lane is held, as the first half of a sentence.
-fn cause(hold: &LaneHold, upstream: Option<&str>, limit: Option<i64>) -> String {
-    let at = upstream.map_or_else(|| "The lane".to_owned(), |upstream| format!("`{upstream}`"));
-    let of = upstream.map_or_else(|| "the lane".to_owned(), |upstream| format!("`{upstream}`"));
-    let until = hold.until.and_then(clock_time).map_or(String::new(), |time| format!(" until {time}"));
+/// Why a lane is held, as the first half of a sentence. The dashboard says the same.
+fn cause(hold: &LaneHold, lane: &str, limit: Option<i64>) -> String {
+    let at = hold.upstream.as_ref().map_or(lane, |upstream| upstream.as_str());
+    let when = |before: &str| {
+        hold.until.and_then(clock_time).map_or(String::new(), |time| format!("{before} {time}"))
+    };
     match (hold.reason, limit) {
-        (Reason::Window, Some(limit)) => format!("{at} has had its {limit} requests of this minute"),
-        (Reason::Window, None) => format!("{at} has had its requests of this minute"),
-        (Reason::Concurrency, Some(limit)) => format!("All {limit} slots of {of} are in use"),
-        (Reason::Concurrency, None) => format!("All slots of {of} are in use"),
-        (Reason::RateLimit, _) => format!("The token bucket of {of} is empty"),
-        (Reason::Pace, _) => format!("{at} is paced"),
-        (Reason::Cooldown, _) => format!("{at} cools down after errors{until}"),
-        (Reason::CircuitOpen, _) => format!("The breaker of {of} is open{until}"),
-        (Reason::UpstreamRetryAfter, _) => format!("{at} asked to be called later{until}"),
-        (reason, _) => format!("{at} is held ({})", reason.as_str()),
+        (Reason::Window, Some(1)) => format!("`{at}` has used its 1 request for this minute:"),
+        (Reason::Window, Some(limit)) => format!("`{at}` has used its {limit} requests for this minute:"),
+        (Reason::Window, None) => format!("`{at}` has used its requests for this minute:"),
+        (Reason::Concurrency, Some(1)) => format!("The only slot of `{at}` is taken:"),
+        (Reason::Concurrency, Some(limit)) => format!("All {limit} slots of `{at}` are taken:"),
+        (Reason::Concurrency, None) => format!("All slots of `{at}` are taken:"),
+        (Reason::RateLimit, _) => format!("`{at}` has no tokens left:"),
+        (Reason::Pace, _) => format!("`{at}` is paced:"),
+        (Reason::Cooldown, _) => format!("`{at}` cools down after errors{}:", when(" until")),
+        (Reason::CircuitOpen, _) => {
+            format!("The breaker of `{at}` is open{}:", when(", the next probe is at"))
+        }
+        (Reason::UpstreamRetryAfter, _) => format!("`{at}` asked to wait{}:", when(" until")),
+        (Reason::StoreUnavailable, _) => {
+            format!("The store is back, the processes are reporting: in `{lane}`")
+        }
+        _ => format!("`{lane}` is held:"),
     }
+}
+
+/// `1 job waits`, `2 jobs wait`.
+fn plural(count: u64, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
 }
 
 /// The time of day, in UTC.

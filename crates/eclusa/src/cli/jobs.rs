@@ -223,7 +223,12 @@ pub(super) fn show(value: &Value, format: Format) -> Result<(), Exit> {
         ]);
         let params = job.params.as_ref().map(|params| section("params", &readable(params)));
         let event = |event: TimelineEntry| {
-            vec![or_dash(event.at.as_deref()), event.event, event.detail.unwrap_or_default()]
+            let detail = event.detail.unwrap_or_default();
+            let detail = match &event.waited {
+                Some(waited) => format!("{detail}, after waiting: {}", waited.reason),
+                None => detail,
+            };
+            vec![or_dash(event.at.as_deref()), event.event, detail]
         };
         let events = table(&["AT", "EVENT", "DETAIL"], job.timeline.into_iter().map(event).collect());
         let result = job.result.as_ref().map(result).unwrap_or_default();
@@ -286,6 +291,7 @@ mod tests {
             detail: None,
             upstream: owned(upstream),
             code: owned(code),
+            waited: None,
         }
     }
 

@@ -76,11 +76,23 @@ fn tenants_text(tenants: &[Value]) -> Result<String, Exit> {
             tenant.weight.into(),
         ];
         let fairness = [tenant.rounds_without_processing, tenant.current_priority];
-        let columns = [tenant.company_id].into_iter().chain(numbers.map(|number| number.to_string()));
+        let next = if tenant.next { "next" } else { "-" };
+        let columns =
+            [tenant.company_id, next.to_owned()].into_iter().chain(numbers.map(|number| number.to_string()));
         columns.chain(fairness.map(|number| number.to_string())).chain([last]).collect()
     };
-    let head =
-        ["TENANT", "QUEUED", "PROCESSING", "PROCESSED", "IN A ROW", "WEIGHT", "ROUNDS", "PRIORITY", "LAST"];
+    let head = [
+        "TENANT",
+        "TURN",
+        "QUEUED",
+        "PROCESSING",
+        "PROCESSED",
+        "IN A ROW",
+        "WEIGHT",
+        "ROUNDS",
+        "PRIORITY",
+        "LAST",
+    ];
     Ok(table(&head, typed_all(tenants)?.into_iter().map(row).collect()))
 }
 

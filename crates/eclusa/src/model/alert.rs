@@ -95,6 +95,15 @@ fn units(micros: u64) -> f64 {
     micros as f64 / 1e6
 }
 
+/// Whether a count is one.
+fn is_one(count: f64) -> bool {
+    (count - 1.0).abs() < 1e-9
+}
+
+fn letters(count: f64) -> &'static str {
+    if is_one(count) { "dead letter" } else { "dead letters" }
+}
+
 /// Describes the condition in a sentence.
 fn text(key: &AlertKey, value: f64, threshold: f64) -> String {
     let lane = key.lane.as_ref().map_or("", |lane| lane.as_str());
@@ -102,7 +111,7 @@ fn text(key: &AlertKey, value: f64, threshold: f64) -> String {
     let percent = |share: f64| format!("{:.1} %", share * 100.0);
     match key.rule {
         AlertRule::DeadLetters => {
-            format!("Lane `{lane}` has {value} dead letters; the limit is {threshold}.")
+            format!("Lane `{lane}` has {value} {}; the limit is {threshold}.", letters(value))
         }
         AlertRule::DeadLetterRate => {
             let (share, most) = (percent(value), percent(threshold));
@@ -110,7 +119,8 @@ fn text(key: &AlertKey, value: f64, threshold: f64) -> String {
         }
         AlertRule::TenantDeadLetters => {
             let tenant = key.tenant.as_deref().unwrap_or_default();
-            format!("Tenant `{tenant}` has {value} dead letters in lane `{lane}`; the limit is {threshold}.")
+            let letters = letters(value);
+            format!("Tenant `{tenant}` has {value} {letters} in lane `{lane}`; the limit is {threshold}.")
         }
         AlertRule::OldestWait => {
             format!("A job of lane `{lane}` has waited for {value:.0} s; the limit is {threshold:.0} s.")
@@ -119,13 +129,15 @@ fn text(key: &AlertKey, value: f64, threshold: f64) -> String {
         AlertRule::PolicyLow => {
             let (policy, part) =
                 (key.policy.as_ref().map_or("", |policy| policy.as_str()), percent(threshold));
-            format!("{value} balances under policy `{policy}` of upstream `{upstream}` are below {part}.")
+            let (balances, are) = if is_one(value) { ("balance", "is") } else { ("balances", "are") };
+            format!("{value} {balances} under policy `{policy}` of upstream `{upstream}` {are} below {part}.")
         }
         AlertRule::RedisMemory => {
             format!("Redis uses {} of its memory; the limit is {}.", percent(value), percent(threshold))
         }
         AlertRule::RedisRejectedConnections => {
-            format!("Redis refused {value} connections within five minutes: `maxclients` is reached.")
+            let connections = if is_one(value) { "connection" } else { "connections" };
+            format!("Redis refused {value} {connections} within five minutes: `maxclients` is reached.")
         }
         AlertRule::RedisAofOff => {
             "Redis keeps no append-only file: its data is lost when it stops. Set `appendonly yes`.".into()

@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 
 use super::iso;
 use super::shown::{Shown, ShownRequest, shown};
-use super::vocabulary::{JobReason, JobStatus, Priority, TimelineEvent};
+use super::vocabulary::{JobReason, JobStatus, Priority, TimelineEvent, WaitReason};
 use crate::config::Field;
 use crate::request::{Envelope, Response};
 use crate::words::served;
@@ -167,6 +167,30 @@ pub struct TimelineEntry {
     /// The upstream's code, if it failed the job with one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<String>,
+    /// Of `started`: what had held the job's lane for a second or more while it waited.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waited: Option<PastWait>,
+}
+
+/// What held the lane of a job while the job waited.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct PastWait {
+    /// Why it could not start.
+    #[schema(value_type = WaitReason)]
+    pub reason: String,
+    /// From when on, within the job's wait.
+    #[schema(format = DateTime)]
+    pub since: Option<String>,
+    /// Until when; then the job may have waited for its turn or for a worker.
+    #[schema(format = DateTime)]
+    pub until: Option<String>,
+}
+
+impl From<&eclusa_core::Waited> for PastWait {
+    fn from(waited: &eclusa_core::Waited) -> Self {
+        let eclusa_core::Waited { reason, since, until } = *waited;
+        Self { reason: reason.as_str().into(), since: iso(since), until: iso(until) }
+    }
 }
 
 /// One event in a job's timeline, as sent to its followers.
@@ -237,7 +261,8 @@ pub struct LiveJob {
 
 impl From<&JobTransition> for LiveJob {
     fn from(transition: &JobTransition) -> Self {
-        let TimelineEntry { at, event, detail, upstream, code } = entry(transition.at, &transition.kind);
+        let TimelineEntry { at, event, detail, upstream, code, waited: _ } =
+            entry(transition.at, &transition.kind);
         let dropped = transition.dropped.map(|reason| reason.as_str().to_owned());
         let said = matches!(transition.kind, EventKind::Failed(..) | EventKind::Served(_));
         let retry_at = match transition.kind {
@@ -272,9 +297,11 @@ fn status_after(kind: &EventKind<Name>, view: &JobView) -> Status {
         EventKind::Accepted | EventKind::WaitsForRest | EventKind::TakenUp | EventKind::Released => {
             Status::Queued
         }
-        EventKind::Started(_) | EventKind::Failed(..) | EventKind::Awaiting(_) | EventKind::Served(_) => {
-            Status::Processing
-        }
+        EventKind::Started(_)
+        | EventKind::StartedAfter(..)
+        | EventKind::Failed(..)
+        | EventKind::Awaiting(_)
+        | EventKind::Served(_) => Status::Processing,
         EventKind::RetryAt(_) => Status::Pending,
         EventKind::Ended(status) => *status,
         EventKind::Omitted(_) => view.status,
@@ -332,7 +359,9 @@ impl Job {
 fn entry(at: Time, kind: &EventKind<Name>) -> TimelineEntry {
     let (event, upstream, detail) = match kind {
         EventKind::Accepted => ("accepted", None, None),
-        EventKind::Started(upstream) => ("started", Some(upstream), Some(upstream.to_string())),
+        EventKind::Started(upstream) | EventKind::StartedAfter(upstream, _) => {
+            ("started", Some(upstream), Some(upstream.to_string()))
+        }
         EventKind::Failed(upstream, note) => {
             ("failed", Some(upstream), Some(failed(upstream, note.as_deref())))
         }
@@ -350,7 +379,11 @@ fn entry(at: Time, kind: &EventKind<Name>) -> TimelineEntry {
         _ => None,
     };
     let upstream = upstream.map(ToString::to_string);
-    TimelineEntry { at: iso(at), event: event.into(), detail, upstream, code }
+    let waited = match kind {
+        EventKind::StartedAfter(_, waited) => Some(PastWait::from(&**waited)),
+        _ => None,
+    };
+    TimelineEntry { at: iso(at), event: event.into(), detail, upstream, code, waited }
 }
 
 /// `fal: 429 Too Many Requests`, `fal: timeout, no answer within 5 s`.

@@ -235,6 +235,8 @@ pub struct TenantFairnessMetrics {
     pub processing: u64,
     /// Batches in a row it may have while others wait.
     pub weight: u32,
+    /// Whether the next job to start is one of its; at most one tenant of a lane has it.
+    pub next: bool,
 }
 
 impl From<TenantView> for TenantFairnessMetrics {
@@ -249,6 +251,7 @@ impl From<TenantView> for TenantFairnessMetrics {
             queued: view.waiting,
             processing: view.processing,
             weight: view.weight,
+            next: view.next,
         }
     }
 }

@@ -21,7 +21,7 @@ pub use alert::{Alert, AlertMessage};
 pub use codes::{CodeOutcome, UpstreamCodes};
 pub use dead_letter::DeadLetter;
 pub use history::{History, HistoryPoint, LanePoint, Transition, UpstreamPoint, Waited};
-pub use job::{Accepted, Job, JobEvent, JobResult, LastFailure, LiveJob, TimelineEntry};
+pub use job::{Accepted, Job, JobEvent, JobResult, LastFailure, LiveJob, PastWait, TimelineEntry};
 pub use job_request::{HttpRequest, JobRequest};
 pub(crate) use lane::LaneFacts;
 pub use lane::{Lane, LaneHold, LaneTotals, Levels, TenantFairnessMetrics};

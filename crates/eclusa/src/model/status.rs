@@ -10,9 +10,9 @@ use super::vocabulary::Severity;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[schema(example = json!({
     "code": "held",
-    "args": { "lane": "render", "reason": "rate_limit", "upstream": "fal", "limit": 10, "waiting": 4,
-        "opensAt": "2026-11-16T01:50:36.120Z", "lastStart": "2026-11-16T01:50:39.120Z" },
-    "text": "The token bucket of `fal` is empty: 4 jobs wait, the last starts at 01:50:39 UTC.",
+    "args": { "lane": "score", "reason": "window", "upstream": "bureau", "limit": 60, "waiting": 22,
+        "opensAt": "2026-11-16T14:03:02.000Z", "lastStart": "2026-11-16T14:03:24.000Z" },
+    "text": "`bureau` has used its 60 requests for this minute: 22 jobs wait, the last starts at 14:03:24 UTC.",
     "also": [{ "code": "rest_flows", "args": {}, "text": "Everything else flows." }],
     "needs": [],
 }))]

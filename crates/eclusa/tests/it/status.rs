@@ -21,12 +21,12 @@ async fn it_names_the_lane_that_waits_and_what_needs_attention() {
     program.pause("work").await;
     program.enqueue("work", &json!({ "request": { "path": "/" } })).await;
     let status = program.get("/v1/status").await.json();
-    assert_eq!(status["text"], "Lane `work` is paused: 1 job waits.");
+    assert_eq!(status["text"], "`work` is paused: 1 job waits until it is resumed.");
     assert_eq!((&status["code"], &status["args"]["waiting"]), (&json!("paused"), &json!(1)));
     assert_eq!(codes(&status["needs"]), ["paused"]);
     let printed = run_with(&["status", "--url", &program.url()], &[], "").await.ok();
     assert!(
-        printed.starts_with("Lane `work` is paused: 1 job waits.\nEverything else flows.\n"),
+        printed.starts_with("`work` is paused: 1 job waits until it is resumed.\nEverything else flows.\n"),
         "{printed}"
     );
     assert!(printed.contains("Lane `work` is paused.\n"), "{printed}");

@@ -39,17 +39,18 @@ async fn tenants_are_listed_with_what_waits_and_runs() {
     let expected = json!({
         "companyId": "acme", "lastProcessedAt": acme["lastProcessedAt"], "roundsWithoutProcessing": 0,
         "currentPriority": 5, "totalProcessed": 2, "consecutiveBatchCount": 2, "queued": 1, "processing": 2, "weight": 2,
+        "next": true,
     });
     assert_eq!(acme, expected);
     let expected = json!({
         "companyId": "bolt", "roundsWithoutProcessing": 4, "currentPriority": 1, "totalProcessed": 0,
-        "consecutiveBatchCount": 0, "queued": 1, "processing": 0, "weight": 1,
+        "consecutiveBatchCount": 0, "queued": 1, "processing": 0, "weight": 1, "next": false,
     });
     assert_eq!(by_name("bolt"), expected);
     let out = run_at(&program.url(), &["lanes", "tenants", "mail"]).await.ok();
     let lines: Vec<Vec<&str>> = out.lines().map(|line| line.split_whitespace().collect()).collect();
-    assert_eq!(lines[1][..8], ["acme", "1", "2", "2", "2", "2", "0", "5"], "{out}");
-    assert_eq!(lines[2], ["bolt", "1", "0", "0", "0", "1", "4", "1", "-"], "{out}");
+    assert_eq!(lines[1][..9], ["acme", "next", "1", "2", "2", "2", "2", "0", "5"], "{out}");
+    assert_eq!(lines[2], ["bolt", "-", "1", "0", "0", "0", "1", "4", "1", "-"], "{out}");
     let one =
         run_at(&program.url(), &["lanes", "tenants", "mail", "--limit", "1", "-o", "json"]).await.json();
     assert_eq!(one["tenants"].as_array().unwrap().len(), 1);

@@ -12,11 +12,15 @@ export interface HeldArgs {
   count: string;
   opensAt: string | undefined;
   lastStart: string | undefined;
+  /** How many other lanes are held too. */
+  others: number;
 }
 
 const jobsWait = (a: HeldArgs) => `${a.count} ${n(a.waiting, 'job waits', 'jobs wait')}`;
+const and = (others: number) => (others > 0 ? `; ${others} ${n(others, 'other lane waits', 'other lanes wait')}` : '');
 const tail = (a: HeldArgs) =>
-  `${jobsWait(a)}${a.lastStart ? n(a.waiting, `, it starts at ${a.lastStart}`, `, the last starts at ${a.lastStart}`) : ''}.`;
+  `${jobsWait(a)}${a.lastStart ? n(a.waiting, `, it starts at ${a.lastStart}`, `, the last starts at ${a.lastStart}`) : ''}${and(a.others)}.`;
+const requests = (limit: string | undefined) => (limit === '1' ? '1 request' : limit ? `${limit} requests` : 'requests');
 
 export const en = {
   language: 'English',
@@ -187,19 +191,22 @@ export const en = {
     ofLane: 'of the lane',
   },
   status: {
-    fresh: 'Nothing has passed yet. Send the first job.',
+    fresh: 'No job has been sent yet.',
     flows: (rate: string) => `Everything flows, ${em(rate)}.`,
-    flowsIdle: 'Everything flows; nothing waits.',
-    paused: (lane: string, waiting: number, count: string) =>
-      `${em(lane)} is paused: ${count} ${n(waiting, 'job waits', 'jobs wait')} until it is resumed.`,
-    rules_gone: (lane: string, waiting: number, count: string) =>
-      `No process has rules for ${em(lane)}: ${count} ${n(waiting, 'job waits', 'jobs wait')}.`,
+    flowsIdle: 'Everything flows.',
+    paused: (lane: string, waiting: number, count: string, others: number) =>
+      `${em(lane)} is paused: ${count} ${n(waiting, 'job waits', 'jobs wait')} until it is resumed${and(others)}.`,
+    rules_gone: (lane: string, waiting: number, count: string, others: number) =>
+      `No process has rules for ${em(lane)}: ${count} ${n(waiting, 'job waits', 'jobs wait')}${and(others)}.`,
     store_lost: (since: string | undefined) =>
-      `The store does not answer${since ? ` since ${since}` : ''}. Nothing accepted is lost.`,
+      `The store does not answer${since ? ` since ${since}` : ''}: no jobs are accepted, nothing accepted is lost; direct lanes run on this process's share of the limits.`,
     held: {
-      window: (a: HeldArgs) => `${em(a.upstream)} has had its ${a.limit ? `${a.limit} ` : ''}requests of this minute: ${tail(a)}`,
+      window: (a: HeldArgs) => `${em(a.upstream)} has used its ${requests(a.limit)} for this minute: ${tail(a)}`,
       rate_limit: (a: HeldArgs) => `${em(a.upstream)} has no tokens left: ${tail(a)}`,
-      concurrency: (a: HeldArgs) => `All ${a.limit ? `${a.limit} ` : ''}slots of ${em(a.upstream)} are taken: ${tail(a)}`,
+      concurrency: (a: HeldArgs) =>
+        a.limit === '1'
+          ? `The only slot of ${em(a.upstream)} is taken: ${tail(a)}`
+          : `All ${a.limit ? `${a.limit} ` : ''}slots of ${em(a.upstream)} are taken: ${tail(a)}`,
       pace: (a: HeldArgs) => `${em(a.upstream)} is paced: ${tail(a)}`,
       cooldown: (a: HeldArgs) => `${em(a.upstream)} cools down after errors${a.opensAt ? ` until ${a.opensAt}` : ''}: ${tail(a)}`,
       circuit_open: (a: HeldArgs) =>
@@ -214,11 +221,11 @@ export const en = {
       other: (a: HeldArgs) => `${em(a.lane)} is held: ${tail(a)}`,
     },
     rest_flows: 'Everything else flows.',
-    fleet: (processes: number, owner: string, since: string | undefined, ack: string | undefined) =>
-      `${processes} ${n(processes, 'process', 'processes')}${processes > 1 ? `, owner ${owner}${since ? ` for ${since}` : ''}` : since ? `, up for ${since}` : ''}${ack ? `, accepted means ${ack}` : ''}.`,
+    fleet: (processes: number, owner: string, ack: string | undefined) =>
+      `${processes} ${n(processes, 'process', 'processes')}${processes > 1 ? `, owner ${owner}` : ''}${ack ? `, accepted means ${ack}` : ''}.`,
     acks: {
       fsync: 'on disk',
-      write: 'written',
+      write: 'written to the journal',
       replicate: 'on a replica too',
       memory: 'in memory',
       other: (ack: string) => `“${ack}”`,
@@ -240,6 +247,7 @@ export const en = {
     upstream_hot: (upstream: string, errors: number, shown: string) =>
       `${em(upstream)} is hot after ${shown} ${n(errors, 'error', 'errors')}`,
     breaker_open: (upstream: string) => `The breaker of ${em(upstream)} is open`,
+    stepsIn: (upstream: string) => `${em(upstream)} steps in`,
     paused: (lane: string, waiting: number, count: string) =>
       `${em(lane)} is paused, ${count} ${n(waiting, 'job waits', 'jobs wait')}`,
     differs: (process: string, count: number, shown: string) =>

@@ -4,8 +4,9 @@ import { em } from './rich';
 const n = (count: number, one: string, many: string): string => (Math.abs(count) < 2 && count !== 0 ? one : many);
 
 const jobsWait = (a: HeldArgs) => `${a.count} ${n(a.waiting, 'job aguarda', 'jobs aguardam')}`;
+const and = (others: number) => (others > 0 ? `; ${others} ${n(others, 'outra fila aguarda', 'outras filas aguardam')}` : '');
 const tail = (a: HeldArgs) =>
-  `${jobsWait(a)}${a.lastStart ? n(a.waiting, ` e começa às ${a.lastStart}`, `, o último começa às ${a.lastStart}`) : ''}.`;
+  `${jobsWait(a)}${a.lastStart ? n(a.waiting, ` e começa às ${a.lastStart}`, `, o último começa às ${a.lastStart}`) : ''}${and(a.others)}.`;
 
 export const ptBR: Messages = {
   language: 'Português (Brasil)',
@@ -174,19 +175,23 @@ export const ptBR: Messages = {
     ofLane: 'da fila',
   },
   status: {
-    fresh: 'Nada passou ainda. Envie o primeiro job.',
+    fresh: 'Nenhum job foi enviado ainda.',
     flows: (rate) => `Tudo flui, ${em(rate)}.`,
-    flowsIdle: 'Tudo flui; nada aguarda.',
-    paused: (lane, waiting, count) =>
-      `${em(lane)} está pausada: ${count} ${n(waiting, 'job aguarda', 'jobs aguardam')} até ela ser retomada.`,
-    rules_gone: (lane, waiting, count) =>
-      `Nenhum processo tem regras para ${em(lane)}: ${count} ${n(waiting, 'job aguarda', 'jobs aguardam')}.`,
-    store_lost: (since) => `O armazenamento não responde${since ? ` desde ${since}` : ''}. Nada do que foi aceito se perdeu.`,
+    flowsIdle: 'Tudo flui.',
+    paused: (lane, waiting, count, others) =>
+      `${em(lane)} está pausada: ${count} ${n(waiting, 'job aguarda', 'jobs aguardam')} até ela ser retomada${and(others)}.`,
+    rules_gone: (lane, waiting, count, others) =>
+      `Nenhum processo tem regras para ${em(lane)}: ${count} ${n(waiting, 'job aguarda', 'jobs aguardam')}${and(others)}.`,
+    store_lost: (since) =>
+      `O armazenamento não responde${since ? ` desde ${since}` : ''}: nenhum job é aceito, nada do que foi aceito se perdeu; filas diretas usam a parte dos limites deste processo.`,
     held: {
       window: (a) =>
-        `${em(a.upstream)} já recebeu ${a.limit ? `as ${a.limit} requisições` : 'todas as requisições'} deste minuto: ${tail(a)}`,
+        `${em(a.upstream)} já usou ${a.limit === '1' ? 'a única requisição' : a.limit ? `as ${a.limit} requisições` : 'todas as requisições'} deste minuto: ${tail(a)}`,
       rate_limit: (a) => `${em(a.upstream)} está sem fichas: ${tail(a)}`,
-      concurrency: (a) => `${a.limit ? `As ${a.limit} vagas` : 'Todas as vagas'} de ${em(a.upstream)} estão ocupadas: ${tail(a)}`,
+      concurrency: (a) =>
+        a.limit === '1'
+          ? `A única vaga de ${em(a.upstream)} está ocupada: ${tail(a)}`
+          : `${a.limit ? `As ${a.limit} vagas` : 'Todas as vagas'} de ${em(a.upstream)} estão ocupadas: ${tail(a)}`,
       pace: (a) => `${em(a.upstream)} segue o seu ritmo: ${tail(a)}`,
       cooldown: (a) => `${em(a.upstream)} está esfriando depois de erros${a.opensAt ? `, até ${a.opensAt}` : ''}: ${tail(a)}`,
       circuit_open: (a) =>
@@ -200,11 +205,11 @@ export const ptBR: Messages = {
       other: (a) => `${em(a.lane)} está retida: ${tail(a)}`,
     },
     rest_flows: 'Todo o resto flui.',
-    fleet: (processes, owner, since, ack) =>
-      `${processes} ${n(processes, 'processo', 'processos')}${processes > 1 ? `, ${owner} decide${since ? ` há ${since}` : ''}` : since ? `, no ar há ${since}` : ''}${ack ? `, aceito significa ${ack}` : ''}.`,
+    fleet: (processes, owner, ack) =>
+      `${processes} ${n(processes, 'processo', 'processos')}${processes > 1 ? `, ${owner} decide` : ''}${ack ? `, aceito significa ${ack}` : ''}.`,
     acks: {
       fsync: 'em disco',
-      write: 'gravado',
+      write: 'gravado no diário',
       replicate: 'também em uma réplica',
       memory: 'em memória',
       other: (ack) => `“${ack}”`,
@@ -218,6 +223,7 @@ export const ptBR: Messages = {
       `${shown} ${n(count, 'mensagem morta', 'mensagens mortas')} em ${em(lane)}${top ? `, ${topShown} com ${em(top)}` : ''}${tenant ? ` de ${em(tenant)}` : ''}`,
     upstream_hot: (upstream, errors, shown) => `${em(upstream)} está quente após ${shown} ${n(errors, 'erro', 'erros')}`,
     breaker_open: (upstream) => `O disjuntor de ${em(upstream)} está aberto`,
+    stepsIn: (upstream) => `${em(upstream)} assume`,
     paused: (lane, waiting, count) => `${em(lane)} está pausada, ${count} ${n(waiting, 'job aguarda', 'jobs aguardam')}`,
     differs: (process, count, shown) =>
       `${em(process)} tem outras regras para ${shown} ${n(count, 'fila ou upstream', 'filas e upstreams')}`,

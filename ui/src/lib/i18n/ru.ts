@@ -11,8 +11,10 @@ function n(count: number, one: string, few: string, many: string): string {
 }
 
 const jobsWait = (a: HeldArgs) => `${a.count} ${n(a.waiting, 'задание ждёт', 'задания ждут', 'заданий ждут')}`;
+const and = (others: number) =>
+  others > 0 ? `; ${n(others, 'ждёт', 'ждут', 'ждут')} ещё ${others} ${n(others, 'очередь', 'очереди', 'очередей')}` : '';
 const tail = (a: HeldArgs) =>
-  `${jobsWait(a)}${a.lastStart ? (a.waiting === 1 ? `, оно начнётся в ${a.lastStart}` : `, последнее начнётся в ${a.lastStart}`) : ''}.`;
+  `${jobsWait(a)}${a.lastStart ? (a.waiting === 1 ? `, оно начнётся в ${a.lastStart}` : `, последнее начнётся в ${a.lastStart}`) : ''}${and(a.others)}.`;
 
 export const ru: Messages = {
   language: 'Русский',
@@ -181,18 +183,23 @@ export const ru: Messages = {
     ofLane: 'очереди',
   },
   status: {
-    fresh: 'Пока ничего не проходило. Отправьте первое задание.',
+    fresh: 'Заданий ещё не отправляли.',
     flows: (rate) => `Всё идёт, ${em(rate)}.`,
-    flowsIdle: 'Всё идёт; никто не ждёт.',
-    paused: (lane, waiting, count) =>
-      `${em(lane)} на паузе: ${count} ${n(waiting, 'задание ждёт', 'задания ждут', 'заданий ждут')} возобновления.`,
-    rules_gone: (lane, waiting, count) =>
-      `Ни у одного процесса нет правил для ${em(lane)}: ${count} ${n(waiting, 'задание ждёт', 'задания ждут', 'заданий ждут')}.`,
-    store_lost: (since) => `Хранилище не отвечает${since ? ` с ${since}` : ''}. Ничего из принятого не потеряно.`,
+    flowsIdle: 'Всё идёт.',
+    paused: (lane, waiting, count, others) =>
+      `${em(lane)} на паузе: ${count} ${n(waiting, 'задание ждёт', 'задания ждут', 'заданий ждут')} возобновления${and(others)}.`,
+    rules_gone: (lane, waiting, count, others) =>
+      `Ни у одного процесса нет правил для ${em(lane)}: ${count} ${n(waiting, 'задание ждёт', 'задания ждут', 'заданий ждут')}${and(others)}.`,
+    store_lost: (since) =>
+      `Хранилище не отвечает${since ? ` с ${since}` : ''}: задания не принимаются, ничего из принятого не потеряно; прямые очереди работают на доле лимитов этого процесса.`,
     held: {
-      window: (a) => `${em(a.upstream)} уже получил ${a.limit ? `${a.limit} запросов` : 'все запросы'} этой минуты: ${tail(a)}`,
+      window: (a) =>
+        `${em(a.upstream)} уже израсходовал ${a.limit === '1' ? 'единственный запрос' : a.limit ? `все запросы (${a.limit})` : 'все запросы'} этой минуты: ${tail(a)}`,
       rate_limit: (a) => `У ${em(a.upstream)} кончились токены: ${tail(a)}`,
-      concurrency: (a) => `${a.limit ? `Все слоты (${a.limit})` : 'Все слоты'} ${em(a.upstream)} заняты: ${tail(a)}`,
+      concurrency: (a) =>
+        a.limit === '1'
+          ? `Единственный слот ${em(a.upstream)} занят: ${tail(a)}`
+          : `${a.limit ? `Все слоты (${a.limit})` : 'Все слоты'} ${em(a.upstream)} заняты: ${tail(a)}`,
       pace: (a) => `${em(a.upstream)} держит темп: ${tail(a)}`,
       cooldown: (a) => `${em(a.upstream)} остывает после ошибок${a.opensAt ? ` до ${a.opensAt}` : ''}: ${tail(a)}`,
       circuit_open: (a) =>
@@ -206,11 +213,11 @@ export const ru: Messages = {
       other: (a) => `${em(a.lane)} стоит: ${tail(a)}`,
     },
     rest_flows: 'Всё остальное идёт.',
-    fleet: (processes, owner, since, ack) =>
-      `${processes} ${n(processes, 'процесс', 'процесса', 'процессов')}${processes > 1 ? `, решает ${owner}${since ? ` уже ${since}` : ''}` : since ? `, работает ${since}` : ''}${ack ? `, принято — значит ${ack}` : ''}.`,
+    fleet: (processes, owner, ack) =>
+      `${processes} ${n(processes, 'процесс', 'процесса', 'процессов')}${processes > 1 ? `, решает ${owner}` : ''}${ack ? `, принято — значит ${ack}` : ''}.`,
     acks: {
       fsync: 'на диске',
-      write: 'записано',
+      write: 'записано в журнал',
       replicate: 'есть и на реплике',
       memory: 'в памяти',
       other: (ack) => `«${ack}»`,
@@ -225,6 +232,7 @@ export const ru: Messages = {
     upstream_hot: (upstream, errors, shown) =>
       `${em(upstream)} остывает после ${shown} ${n(errors, 'ошибки', 'ошибок', 'ошибок')}`,
     breaker_open: (upstream) => `Предохранитель ${em(upstream)} сработал`,
+    stepsIn: (upstream) => `вместо него ${em(upstream)}`,
     paused: (lane, waiting, count) =>
       `${em(lane)} на паузе, ${count} ${n(waiting, 'задание ждёт', 'задания ждут', 'заданий ждут')}`,
     differs: (process, count, shown) =>

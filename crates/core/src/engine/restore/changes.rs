@@ -19,12 +19,13 @@ use crate::dead_letter::{ChainState, DeadLetter};
 use crate::gate::{Bucket, BucketSpec, Gates};
 use crate::ids::{JobId, LeaseId, Name};
 use crate::job::Payload;
-use crate::lane::{Entry, KeyEntry};
+use crate::lane::{Entry, Holds, KeyEntry};
 use crate::policy::Correlation;
 use crate::spec::LaneSpec;
 use crate::table::{JobIx, LaneIx};
 use crate::time::Time;
 use crate::verbs::MAX_MINUTES;
+use crate::views::LastFailure;
 
 /// Things by identity; `None` if a thing is gone.
 type Things<K, V> = BTreeMap<K, Option<V>>;
@@ -62,6 +63,8 @@ pub(super) struct Changes {
     pub(super) bulks: Things<JobId, Bulk>,
     pub(super) chain_states: Things<(u32, Vec<Name>), ChainState>,
     pub(super) codes: Things<(u32, Arc<str>), CodeCount>,
+    pub(super) holds: BTreeMap<u32, Holds>,
+    pub(super) failures: BTreeMap<u32, LastFailure>,
     pub(super) alerts: AlertChangesRead,
     pub(super) history: HistoryRead,
 }
@@ -159,6 +162,8 @@ impl Changes {
                 self.history.transitions.insert((upstream, number % MAX_TRANSITIONS), (number, change));
             }
             Record::RunningMinute(running) => self.history.running = Some(running),
+            Record::LaneHolds { lane, holds } => drop(self.holds.insert(lane, holds)),
+            Record::UpstreamFailure { upstream, failure } => drop(self.failures.insert(upstream, failure)),
             record => self.gather_job(record, engine),
         }
     }

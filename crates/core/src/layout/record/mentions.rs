@@ -60,6 +60,8 @@ fn mention(record: RecordLayout<'_>) -> Result<Option<Mention>, LayoutError> {
         RecordLayout::UpstreamMinute { upstream, point } => Mention::UpstreamMinute(upstream, point.minute()),
         RecordLayout::GateChange { upstream, number, .. } => Mention::GateChange(upstream, number),
         RecordLayout::RunningMinute(_) => Mention::RunningMinute,
+        RecordLayout::LaneHolds { lane, .. } => Mention::LaneHolds(lane),
+        RecordLayout::UpstreamFailure { upstream, .. } => Mention::UpstreamFailure(upstream),
         RecordLayout::AlertGone(_)
         | RecordLayout::TenantGone { .. }
         | RecordLayout::JobGone(_)

@@ -17,10 +17,11 @@ use super::alert::{AlertKeyLayout, AlertLayout};
 use super::convert::{Bytes, Layout, Many, append, known, layout_enum, layout_struct, take};
 use super::letters::LetterFilterLayout;
 use super::question::CompletionLayout;
-use super::shared::{BucketSpecLayout, LeaseIdLayout, LevelLayout, StatusLayout, TermsLayout};
+use super::shared::{BucketSpecLayout, LeaseIdLayout, LevelLayout, ReasonLayout, StatusLayout, TermsLayout};
 use super::versions::RECORD_VERSION;
 use super::view::{
-    DeadLetterLayout, DropReasonLayout, FailureLayout, LetterAgesLayout, ServedByLayout, TotalsLayout,
+    DeadLetterLayout, DropReasonLayout, FailureLayout, LastFailureLayout, LetterAgesLayout, ServedByLayout,
+    TotalsLayout,
 };
 use crate::dead_letter::ChainState;
 use crate::engine::alerts::history::{EndsAt, History, LinedUp};
@@ -33,7 +34,7 @@ use crate::engine::record::{
     TurnsRecord, UseRecord,
 };
 use crate::engine::submission::Submission;
-use crate::lane::{Budget, KeyEntry, Tempo};
+use crate::lane::{Budget, HoldCause, Holds, KeyEntry, PastHold, Tempo};
 use crate::time::SteadyTime;
 use crate::timeline::Event;
 use crate::tokens::Tokens;
@@ -117,6 +118,8 @@ layout_enum!(RecordLayout<'a> = Record {
     UpstreamMinute { upstream: u32, point: UpstreamMinuteLayout },
     GateChange { upstream: u32, number: u64, change: KeptGateChangeLayout },
     RunningMinute(running: RunningMinuteLayout),
+    LaneHolds { lane: u32, holds: HoldsLayout },
+    UpstreamFailure { upstream: u32, failure: LastFailureLayout<'a> },
 });
 
 layout_struct!(DebitLayout<'a> = Debit {
@@ -164,6 +167,12 @@ layout_struct!(LaneLayout<'a> = LaneRecord {
     budget: Option<Box<BudgetLayout>>,
     letter_ages: LetterAgesLayout,
 });
+
+layout_struct!(HoldsLayout = Holds { newest: Option<PastHoldLayout>, before: Option<PastHoldLayout> });
+
+layout_struct!(HoldCauseLayout = HoldCause { reason: ReasonLayout, upstream: Option<u32> });
+
+layout_struct!(PastHoldLayout = PastHold { cause: HoldCauseLayout, since: u64, until: Option<u64> });
 
 layout_struct!(TurnsLayout = TurnsRecord { turn: i64, current: Option<u64>, in_a_row: u32 });
 

@@ -3,7 +3,7 @@
 use crate::layout::LayoutError;
 use crate::layout::convert::{Layout, layout_struct};
 use crate::layout::shared::StatusLayout;
-use crate::layout::view::{FailureNoteLayout, ServedByLayout};
+use crate::layout::view::{FailureNoteLayout, ServedByLayout, WaitedLayout};
 use crate::timeline::{Event, EventKind};
 
 layout_struct!(EventLayout<'a> = Event<u32> { at: u64, kind: EventKindLayout<'a> });
@@ -24,6 +24,7 @@ pub(in crate::layout) enum EventKindLayout<'a> {
     Ended(StatusLayout),
     FailedFor(u32, FailureNoteLayout<'a>),
     Omitted(u32),
+    StartedAfter(u32, Box<WaitedLayout>),
 }
 
 impl<'a> Layout<'a, EventKind<u32>> for EventKindLayout<'a> {
@@ -31,6 +32,9 @@ impl<'a> Layout<'a, EventKind<u32>> for EventKindLayout<'a> {
         match kind {
             EventKind::Accepted => Self::Accepted,
             EventKind::Started(upstream) => Self::Started(*upstream),
+            EventKind::StartedAfter(upstream, waited) => {
+                Self::StartedAfter(*upstream, Layout::from_domain(waited))
+            }
             EventKind::Failed(upstream, None) => Self::Failed(*upstream),
             EventKind::Failed(upstream, Some(note)) => Self::FailedFor(*upstream, Layout::from_domain(note)),
             EventKind::RetryAt(at) => Self::RetryAt(Layout::from_domain(at)),
@@ -48,6 +52,7 @@ impl<'a> Layout<'a, EventKind<u32>> for EventKindLayout<'a> {
         Ok(match self {
             Self::Accepted => EventKind::Accepted,
             Self::Started(upstream) => EventKind::Started(upstream),
+            Self::StartedAfter(upstream, waited) => EventKind::StartedAfter(upstream, waited.into_domain()?),
             Self::Failed(upstream) => EventKind::Failed(upstream, None),
             Self::FailedFor(upstream, note) => EventKind::Failed(upstream, Some(note.into_domain()?)),
             Self::RetryAt(at) => EventKind::RetryAt(Layout::into_domain(at)?),

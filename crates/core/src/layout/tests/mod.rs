@@ -27,7 +27,7 @@ use crate::job::Hold;
 use crate::policy::{BucketId, Scope};
 use crate::spec::{LaneSpec, Spec};
 use crate::time::{Span, Time};
-use crate::timeline::FailureNote;
+use crate::timeline::{FailureNote, Waited};
 use crate::tokens::Tokens;
 use crate::verbs::{LetterCursor, LetterFilter};
 use crate::views::JobCursor;
@@ -180,6 +180,10 @@ const fn ms(ms: u64) -> Span {
 fn hold() -> Hold {
     let spec = BucketSpec::new(20, 3, Span::from_secs(60)).unwrap();
     Hold::new(name("bureau"), "cpf:1", spec, Tokens::whole(2)).unwrap()
+}
+
+fn waited() -> Waited {
+    Waited { reason: Reason::Window, since: time(3), until: time(60_003) }
 }
 
 fn note() -> Arc<FailureNote> {

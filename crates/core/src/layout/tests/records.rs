@@ -1,7 +1,7 @@
 //! One record of each kind, with all fields set.
 
 use super::questions::completion;
-use super::{alert, alert_key, bucket_id, filter, hold, id, lease, ms, name, note, terms, time};
+use super::{alert, alert_key, bucket_id, filter, hold, id, lease, ms, name, note, terms, time, waited};
 use crate::dead_letter::{ChainState, DeadLetter};
 use crate::ended::{Fallback, ServedBy};
 use crate::engine::alerts::history::{EndsAt, History, LinedUp};
@@ -13,13 +13,14 @@ use crate::engine::record::{
     TurnsRecord, UseRecord,
 };
 use crate::engine::submission::Submission;
-use crate::gate::{Adaptive, Batch, Breaker, Bucket, BucketSpec, Cooldown, Gates, Pace, Pass, Tally};
+use crate::gate::{Adaptive, Batch, Breaker, Bucket, BucketSpec, Cooldown, Gates, Pace, Pass, Reason, Tally};
 use crate::job::{DropReason, Failure, FailureReason, Level, Status};
-use crate::lane::{Budget, KeyEntry, Tempo, Totals};
+use crate::lane::{Budget, HoldCause, Holds, KeyEntry, PastHold, Tempo, Totals};
 use crate::policy::{Correlation, HashKey};
 use crate::time::{Span, SteadyTime};
 use crate::timeline::{Event, EventKind};
 use crate::tokens::Tokens;
+use crate::views::LastFailure;
 
 fn bucket() -> Bucket {
     let (balance, closed_until) = (Tokens::from_micro(-1_500_000), time(5));
@@ -85,6 +86,21 @@ fn totals() -> Totals {
 fn failure() -> Failure {
     let reason = FailureReason::new("refused: ação").unwrap();
     Failure { reason, code: Some("503".into()), at: time(8), upstream: Some(name("ses")) }
+}
+
+fn holds() -> Holds {
+    let hold =
+        |reason, upstream, until| PastHold { cause: HoldCause { reason, upstream }, since: time(1), until };
+    Holds {
+        newest: Some(hold(Reason::Concurrency, None, None)),
+        before: Some(hold(Reason::Window, Some(3), Some(time(8)))),
+    }
+}
+
+/// A job that started after a wait.
+fn waited_job() -> Record {
+    let timeline = vec![Event { at: time(9), kind: EventKind::StartedAfter(2, Box::new(waited())) }];
+    Record::JobState { id: id(1), state: Box::new(JobState { timeline, ..state(PhaseRecord::Queued, None) }) }
 }
 
 fn lease_record(used_by: UseRecord) -> LeaseRecord {
@@ -340,6 +356,12 @@ pub(super) fn all() -> Vec<(&'static str, Record)> {
             },
         ),
         ("record-code-gone", Record::CodeGone { upstream: 3, code: "409".into() }),
+        ("record-job-waited", waited_job()),
+        ("record-lane-holds", Record::LaneHolds { lane: 1, holds: holds() }),
+        (
+            "record-upstream-failure",
+            Record::UpstreamFailure { upstream: 3, failure: LastFailure { code: "503".into(), at: time(8) } },
+        ),
         ("record-schedule", Record::Schedule { name: name("nightly"), last: time(7) }),
         ("record-bulk", Record::Bulk(Box::new(bulk()))),
         ("record-bulk-gone", Record::BulkGone(id(9))),

@@ -1,6 +1,6 @@
 //! Every reply, with all fields set and in all its forms.
 
-use super::{alert, bucket_id, cursor, filter, hold, id, lease, letter_cursor, ms, name, note, time};
+use super::{alert, bucket_id, cursor, filter, hold, id, lease, letter_cursor, ms, name, note, time, waited};
 use crate::alert::{AlertChanges, AlertsView};
 use crate::dead_letter::{DeadLetter, DeadLetterView, TrimReason};
 use crate::ended::{End, Ended, Fallback, ServedBy};
@@ -340,6 +340,7 @@ fn timeline() -> Vec<Event<Name>> {
         EventKind::Awaiting(name("smtp")),
         EventKind::Served(ServedBy::Coalesced),
         EventKind::Omitted(31),
+        EventKind::StartedAfter(name("ses"), Box::new(waited())),
     ];
     let kinds = kinds.into_iter().chain(statuses.map(EventKind::Ended));
     (0..).zip(kinds).map(|(at, kind)| Event { at: time(at), kind }).collect()
@@ -449,6 +450,7 @@ fn tenant_view() -> TenantView {
         waiting: 6,
         processing: 7,
         weight: 8,
+        next: true,
     }
 }
 

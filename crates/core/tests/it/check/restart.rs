@@ -141,7 +141,7 @@ pub(crate) fn shown(engine: &Engine, jobs: impl Iterator<Item = JobId>, now: Tim
     let jobs: Vec<_> = jobs.map(|id| (view(id), engine.why(id, now))).collect();
     let per_lane = |lane| {
         let mut tenants: Vec<_> =
-            engine.tenants(&lane_name(lane), 0, 100).into_iter().map(|(_, t)| t).collect();
+            engine.tenants(&lane_name(lane), 0, 100, now).into_iter().map(|(_, t)| t).collect();
         tenants.sort_unstable_by(|a, b| a.tenant.cmp(&b.tenant));
         (tenants, crate::rules::letters(engine, &lane_name(lane)))
     };
