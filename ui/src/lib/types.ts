@@ -249,6 +249,8 @@ export interface Tenant {
   queued: number;
   processing: number;
   weight: number;
+  /** Its turn is next, if its gates allow. */
+  next?: boolean;
 }
 
 export interface DeadLetter {
