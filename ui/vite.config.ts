@@ -1,13 +1,16 @@
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
-import { brotliCompressSync, constants } from 'node:zlib';
+import { brotliCompressSync, constants, gzipSync } from 'node:zlib';
 import { svelte } from '@sveltejs/vite-plugin-svelte';
 import { defineConfig, type Plugin } from 'vite';
 
 /** The server embeds this directory. */
 const OUT = '../crates/eclusa/src/web/dist';
 
-/** Writes `NAME.br` next to each built file: the server sends it as is. */
+/** The byte of gzip's header that names the system: 255 is "unknown", so that all systems write the same. */
+const GZIP_SYSTEM = 9;
+
+/** Writes `NAME.br` and `NAME.gz` next to each built file: the server sends them as they are. */
 function precompress(): Plugin {
   let root = '';
   return {
@@ -25,13 +28,31 @@ function precompress(): Plugin {
           [constants.BROTLI_PARAM_SIZE_HINT]: raw.length,
         };
         writeFileSync(join(root, `${name}.br`), brotliCompressSync(raw, { params }));
+        const gzip = gzipSync(raw, { level: constants.Z_BEST_COMPRESSION });
+        gzip[GZIP_SYSTEM] = 255;
+        writeFileSync(join(root, `${name}.gz`), gzip);
       }
     },
   };
 }
 
+/** Sizes are written in pixels of a usual screen; from this on they grow with the root's font. Thinner lines stay thin. */
+const LEAST_GROWING_PX = 3;
+
+/** `12px` as `0.75rem`, in declarations: breakpoints of media queries stay as they are. */
+const growing = {
+  postcssPlugin: 'growing',
+  Declaration(declaration: { value: string }) {
+    const sized = declaration.value.replace(/(?<![\w#.-])(\d*\.?\d+)px\b/g, (whole, size: string) =>
+      Number(size) < LEAST_GROWING_PX ? whole : `${Number(size) / 16}rem`,
+    );
+    if (sized !== declaration.value) declaration.value = sized;
+  },
+};
+
 export default defineConfig({
   plugins: [svelte(), precompress()],
+  css: { postcss: { plugins: [growing] } },
   build: {
     outDir: OUT,
     emptyOutDir: true,
@@ -47,6 +68,10 @@ export default defineConfig({
         assetFileNames: 'assets/app-[hash][extname]',
       },
     },
+  },
+  worker: {
+    format: 'es',
+    rolldownOptions: { output: { entryFileNames: 'assets/live-[hash].js' } },
   },
   server: {
     host: '127.0.0.1',

@@ -133,7 +133,7 @@ test('reset the gates of an upstream', async () => {
   await dialog.getByRole('button', { name: 'Reset gates' }).click();
   await said(page, 'moody is reset.');
   await audited('reset', { upstream: 'moody' });
-  await page.getByText('breaker closed').waitFor();
+  await page.getByText('no failures').waitFor();
   expect(await server.get('/v1/breakers/moody')).toMatchObject({ state: 'closed' });
 });
 
@@ -256,6 +256,43 @@ describe('dead letters', () => {
     await progress.getByText('done').waitFor();
     await page.getByText('No dead letter matches.').waitFor();
     expect(await server.get(`/v1/dead-letters/${ids[2]}`), 'of another tenant').toMatchObject({ companyId: 'stark' });
+  });
+
+  test('replay and discard those that are selected, one after the other', async () => {
+    const ids = await letters('tyrell', 'tyrell', 'tyrell', 'tyrell');
+    answers = 200;
+    const page = await open('#/dead-letters?tenant=tyrell');
+    const boxes = page.getByRole('checkbox', { name: /^Select / });
+    await boxes.nth(3).waitFor();
+    const replay = page.getByRole('button', { name: 'Replay selected…' });
+    expect(await replay.isDisabled(), 'nothing is selected').toBe(true);
+    const rows = page.getByRole('row').filter({ has: boxes });
+    const chosen = await rows.evaluateAll((list) => list.map((row) => (row as HTMLElement).dataset.letter ?? ''));
+    await boxes.nth(0).check();
+    // By keyboard: the row that has the focus.
+    await rows.nth(1).getByRole('link').first().focus();
+    await page.keyboard.press('x');
+    await page.getByText('2 selected').waitFor();
+    await replay.click();
+    const dialog = page.getByRole('dialog', { name: 'Replay the selected dead letters?' });
+    await dialog.getByText('2 dead letters are selected.').waitFor();
+    await dialog.getByRole('button', { name: 'Replay selected' }).click();
+    await said(page, '2 dead letters enqueued again.');
+    for (const id of chosen.slice(0, 2)) await audited('replay', { replayOf: id });
+    await server.until<{ deadLetters: unknown[] }>('/v1/dead-letters?tenant=tyrell', (all) => all.deadLetters.length === 2);
+
+    await page.reload();
+    await boxes.nth(1).waitFor();
+    await boxes.nth(0).check();
+    await page.getByRole('button', { name: 'Discard selected…' }).click();
+    const discard = page.getByRole('dialog', { name: 'Discard the selected dead letters?' });
+    await discard.getByText('1 dead letter is selected.').waitFor();
+    await discard.getByRole('button', { name: 'Discard selected' }).click();
+    await said(page, '1 dead letter purged.');
+    const left = await server.get<{ deadLetters: DeadLetter[] }>('/v1/dead-letters?tenant=tyrell');
+    expect(left.deadLetters.length).toBe(1);
+    expect(ids).toContain(left.deadLetters[0]?.jobId);
+    expect(chosen.slice(0, 2)).not.toContain(left.deadLetters[0]?.jobId);
   });
 
   test('stop a replay', async () => {

@@ -30,6 +30,36 @@ describe.each([360, 768, 1280, 3840])('%i px', (width) => {
   });
 });
 
+describe('a large screen', () => {
+  const measured = async (width: number) => {
+    const page = await visit(here.server, '#/', { width, height: (width * 9) / 16 });
+    await page.locator('.lock').first().waitFor();
+    await page.locator('canvas').first().waitFor();
+    return page.evaluate(() => {
+      const size = (selector: string) => document.querySelector(selector)!.getBoundingClientRect();
+      const cards = [...document.querySelectorAll('main .panel')].map((card) => card.getBoundingClientRect());
+      return {
+        text: Number.parseFloat(getComputedStyle(document.body).fontSize),
+        lock: size('.lock svg').width,
+        chart: size('.chart').height,
+        used: Math.max(...cards.map(({ right }) => right)) / innerWidth,
+        low: Math.max(...cards.map(({ bottom }) => bottom)) / innerHeight,
+      };
+    });
+  };
+  test('shows everything larger, and is filled', async () => {
+    const [usual, wide, huge] = [await measured(1280), await measured(2560), await measured(3840)];
+    for (const name of ['text', 'lock', 'chart'] as const) {
+      expect(wide[name] / usual[name], name).toBeGreaterThan(1.3);
+      expect(huge[name] / usual[name], name).toBeGreaterThan(1.9);
+    }
+    for (const { used, low } of [wide, huge]) {
+      expect(used).toBeGreaterThan(0.95);
+      expect(low).toBeGreaterThan(0.75);
+    }
+  });
+});
+
 test('on a phone the menu opens, leads to a page and closes', async () => {
   const page = await visit(here.server, '#/', { width: 360 });
   const menu = page.getByRole('button', { name: 'Menu' });
@@ -71,7 +101,7 @@ describe('motion', () => {
   test('there is none if the reader wants none', async () => expect(await moving('reduce')).toEqual([]));
 });
 
-test('the page is three files of this server, under a strict policy', async () => {
+test('the page is four files of this server, under a strict policy', async () => {
   const page = await visit(here.server);
   await page.getByRole('heading', { level: 1 }).first().waitFor();
   const answer = await page.request.get(`${here.server.url}/`);
@@ -85,5 +115,9 @@ test('the page is three files of this server, under a strict policy', async () =
       .map((entry) => new URL(entry.name).pathname)
       .filter((path) => !path.startsWith('/v1/')),
   );
-  expect(files.map((path) => path.replace(/-\w+\./, '.')).sort()).toEqual(['/assets/app.css', '/assets/app.js']);
+  expect(files.map((path) => path.replace(/-[\w-]+\./, '.')).sort()).toEqual(['/assets/app.css', '/assets/app.js']);
+  const worker = /\/assets\/live-[\w-]+\.js/.exec(
+    await (await page.request.get(`${here.server.url}${files.find((path) => path.endsWith('.js'))}`)).text(),
+  );
+  expect((await page.request.get(`${here.server.url}${worker?.[0]}`)).status()).toBe(200);
 });

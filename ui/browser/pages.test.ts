@@ -2,7 +2,20 @@
 
 import type { Locator } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import type { Alerts, DeadLetter, Fleet, History, Job, Lane, Policy, Status, Tenant, Upstream, Why } from '../src/lib/types';
+import type {
+  Alerts,
+  DeadLetter,
+  Fleet,
+  History,
+  Job,
+  Lane,
+  LanePoint,
+  Policy,
+  Status,
+  Tenant,
+  Upstream,
+  Why,
+} from '../src/lib/types';
 import { town, type Town } from './support/town';
 import { until } from './support/until';
 import { useBrowser, visit } from './support/visit';
@@ -46,17 +59,58 @@ describe('the overview', () => {
       for (const name of lane.chain ?? []) expect(shown).toContain(name);
     }
     expect(await words(flow.filter({ hasText: 'bureau' }))).toContain('0 / 5 tokens');
-    expect(await words(flow.filter({ hasText: 'moody' }))).toMatch(/(breaker|cooldown)(: .*)?, opens in/);
+    expect(await words(flow.filter({ hasText: 'moody' }))).toMatch(/breaker(: .*)?, next probe in|cooldown(: .*)?, opens in/);
   });
 
   test('draws what the history has', async () => {
-    const { points } = await here.server.get<History<unknown>>('/v1/history?minutes=60');
-    const page = await visit(here.server);
-    for (const chart of ['Finished', 'Waiting, by reason', 'Time to start', 'Dropped and failed']) {
+    const page = await visit(here.server, '#/?minutes=15');
+    const drawn = async (chart: string, column: number) => {
       const card = page.getByRole('region', { name: chart, exact: true });
-      if (points.length > 0) await card.getByRole('img', { name: chart }).locator('canvas').waitFor();
-      else await card.getByText('The first point appears after a minute.').waitFor();
+      await card.getByRole('img', { name: chart }).locator('canvas').waitFor();
+      return card
+        .locator('tbody tr')
+        .evaluateAll(
+          (rows, column) =>
+            rows.map((row) => [
+              row.querySelector('time')?.dateTime,
+              row.querySelectorAll('td')[column]?.getAttribute('data-value') ?? null,
+            ]),
+          column,
+        );
+    };
+    const wanted: [string, number, keyof LanePoint][] = [
+      ['Waiting, by reason', 0, 'waiting'],
+      ['Waiting, by reason', 1, 'processing'],
+      ['Dropped and failed', 1, 'failed'],
+    ];
+    for (const [chart, column, name] of wanted) {
+      // A minute may begin meanwhile, and the page asks again only now and then.
+      await until(`${chart}: ${name} as the API says`, async () => {
+        const { points } = await here.server.get<History<LanePoint>>('/v1/history?minutes=15');
+        const said = points.map((point) => [new Date(point.at).toISOString(), point[name] === null ? null : String(point[name])]);
+        expect(said.some(([, value]) => Number(value) > 0)).toBe(true);
+        return JSON.stringify(await drawn(chart, column)) === JSON.stringify(said);
+      });
     }
+    await page.getByRole('region', { name: 'Finished' }).getByRole('img').locator('canvas').waitFor();
+    await page.getByRole('region', { name: 'Time to start' }).getByRole('img').locator('canvas').waitFor();
+  });
+
+  test('shows by default what the server has lived for', async () => {
+    const page = await visit(here.server);
+    const chosen = page.getByRole('group', { name: 'Range' }).locator('[aria-pressed=true]');
+    const { startedAt } = await here.server.get<Fleet>('/v1/health');
+    const minutes = [5, 15].find((range) => Date.now() - Date.parse(startedAt ?? '') < range * 60_000);
+    await chosen.getByText(`${minutes}\u202fmin`).waitFor();
+  });
+
+  test('says times in UTC on hover, in the sentence too', async () => {
+    const page = await visit(here.server);
+    const time = page.getByRole('heading', { level: 1 }).locator('time');
+    const { at, title } = await time.evaluate((one: HTMLTimeElement) => ({ at: one.dateTime, title: one.title }));
+    expect(title).toBe(at.replace('T', ' ').replace('Z', ' UTC'));
+    const lock = page.locator('.lock', { hasText: 'tokens' }).locator('time');
+    expect(await lock.getAttribute('title')).toMatch(/ · \d{4}-\d\d-\d\d .* UTC$/);
   });
 
   test('follows what happens', async () => {
@@ -124,10 +178,8 @@ test('an upstream: its gates with level and countdown, its keys, its codes', asy
   const page = await visit(here.server, '#/upstreams/moody');
   const gates = page.getByRole('region', { name: 'Gates', exact: true });
   await gates.getByText('breaker open').waitFor();
-  await gates
-    .getByText(/opens in (1\sh|5\d\smin)/)
-    .first()
-    .waitFor();
+  await gates.getByText(/next probe in (1\sh|5\d\smin)/).waitFor();
+  await gates.getByText(/opens in (1\sh|5\d\smin)/).waitFor();
   await page.getByRole('region', { name: 'Codes and what retries led to' }).getByRole('rowheader', { name: '503' }).waitFor();
   await page.getByRole('region', { name: 'Used by' }).getByRole('link', { name: 'render' }).waitFor();
 
@@ -164,6 +216,26 @@ describe('jobs', () => {
     await page.getByLabel('Id').press('Enter');
     await found(1);
     expect(await rows.getByRole('link').first().getAttribute('href')).toBe(`#/jobs/${here.completed}`);
+  });
+
+  test('between two times', async () => {
+    const { jobs } = await here.server.get<{ jobs: Job[] }>('/v1/jobs');
+    const page = await visit(here.server, '#/jobs');
+    const rows = page.getByRole('row').filter({ has: page.getByRole('rowheader') });
+    const found = (many: number) => until(`${many} rows`, async () => (await rows.count()) === many);
+    await found(jobs.length);
+    /** As the field wants it: the time of the reader, three hours behind UTC. */
+    const local = (minutes: number) => new Date(Date.now() + (minutes - 180) * 60_000).toISOString().slice(0, 16);
+    await page.getByLabel('From').fill(local(60));
+    await page.getByText('No job matches.').waitFor();
+    const since = new URLSearchParams(page.url().split('?')[1]).get('since') ?? '';
+    expect(Date.parse(since) - Date.now(), 'in UTC in the address').toBeGreaterThan(58 * 60_000);
+    await page.getByLabel('From').fill(local(-120));
+    await found(jobs.length);
+    await page.getByLabel('Until').fill(local(-60));
+    await page.getByText('No job matches.').waitFor();
+    await page.getByLabel('Until').fill(local(60));
+    await found(jobs.length);
   });
 
   test('one that waits: why, what is before it, when it starts, whether it will make it', async () => {
@@ -226,8 +298,10 @@ test('tenants: who waits, whose turn is next, shares against weights', async () 
     const cells = await row.getByRole('cell').allInnerTexts();
     expect([cells[0], cells[4], cells[6]]).toEqual([tenant.queued, tenant.weight, tenant.totalProcessed].map(String));
   }
+  const next = tenants.filter((tenant) => tenant.next).map((tenant) => tenant.companyId);
+  expect(next.length).toBe(1);
   expect(await page.getByText('Next turn').count()).toBe(1);
-  expect(await words(page.getByRole('row').nth(1))).toContain('Next turn');
+  expect(await words(page.getByRole('row').nth(1))).toContain(`${next[0]} Next turn`);
 });
 
 test('dead letters: grouped by code and by tenant, filtered by either', async () => {
@@ -245,7 +319,8 @@ test('dead letters: grouped by code and by tenant, filtered by either', async ()
   await tenants.getByRole('link', { name: 'globex' }).click();
   await page.getByRole('heading', { level: 1, name: 'Dead letters 1' }).waitFor();
   expect(page.url()).toContain('code=422');
-  await until('one row', async () => (await page.getByRole('rowheader').count()) === 1);
+  const list = page.getByRole('region', { name: 'Dead letters', exact: true });
+  await until('one row', async () => (await list.getByRole('rowheader').count()) === 1);
 });
 
 test('a dead letter: why it failed and what was to be sent', async () => {

@@ -1,6 +1,7 @@
 /** The server ends and comes back under the page: the page says so, and goes on by itself. */
 
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import type { Lane } from '../src/lib/types';
 import { Server } from './support/server';
 import { byPath, upstream, type Upstream } from './support/upstream';
 import { tolerate, useBrowser, visit } from './support/visit';
@@ -45,4 +46,17 @@ test('says that the connection is lost, then goes on without a reload', async ()
   await server.enqueue('work', [{ request: { path: '/' } }, { request: { path: '/' } }]);
   await row.getByRole('cell', { name: '3', exact: true }).waitFor();
   expect(await page.evaluate(() => document.body.getAttribute('data-loaded'))).toBe('once');
+});
+
+test('the sentence is read out when things become different, not when a count changes', async () => {
+  const page = await visit(server);
+  const says = (text: RegExp) => page.getByRole('heading', { level: 1, name: text }).waitFor();
+  const announced = page.getByRole('main').getByRole('status');
+  const { queued } = await server.get<Lane>('/v1/lanes/work');
+  await says(new RegExp(`is paused: ${queued.normal} jobs? wait`));
+  await server.enqueue('work', [{ request: { path: '/' } }]);
+  await says(new RegExp(`is paused: ${queued.normal + 1} jobs wait`));
+  expect(await announced.innerText()).toBe('');
+  await server.post('/v1/lanes/work/resume');
+  await page.getByRole('main').getByRole('status').filter({ hasText: 'Everything flows' }).waitFor();
 });

@@ -124,7 +124,7 @@ describe('what a key may not do is not offered', () => {
     await page.getByRole('region', { name: 'Rates' }).waitFor();
     expect(await buttons(/Pause|Resume|Cancel/)).toBe(0);
     await see('#/upstreams/third', 'third');
-    await page.getByText('breaker closed').waitFor();
+    await page.getByText('no failures').waitFor();
     expect(await buttons(/Reset/)).toBe(0);
     await see('#/jobs', 'Jobs');
     await page.getByRole('rowheader').first().waitFor();
@@ -167,7 +167,7 @@ describe('what a key may not do is not offered', () => {
     await page.getByRole('rowheader', { name: 'work' }).waitFor();
     expect(await buttons(/Pause|Resume/)).toBe(0);
     await see('#/upstreams/third', 'third');
-    await page.getByText('breaker closed').waitFor();
+    await page.getByText('no failures').waitFor();
     expect(await buttons(/Reset/)).toBe(0);
     await see(`#/jobs/${waiting}`, waiting);
     await page.getByRole('button', { name: 'Cancel…' }).waitFor();
@@ -179,7 +179,7 @@ describe('what a key may not do is not offered', () => {
     await page.getByRole('button', { name: 'Resume: work' }).waitFor();
     await until('only its lane', async () => (await page.getByRole('rowheader').count()) === 1);
     await see('#/upstreams/third', 'third');
-    await page.getByText('breaker closed').waitFor();
+    await page.getByText('no failures').waitFor();
     expect(await buttons(/Reset/)).toBe(0);
   });
 });

@@ -15,9 +15,9 @@ class Clock {
     document.addEventListener('visibilitychange', tick);
   }
 
-  /** The server says what time it is. Small differences are the network's. */
-  set(serverTime: string): void {
-    const offset = Date.parse(serverTime) - Date.now();
+  /** The server said what time it is. Small differences are the network's. */
+  set(serverTime: string, heardAt = Date.now()): void {
+    const offset = Date.parse(serverTime) - heardAt;
     if (Number.isFinite(offset)) this.#offset = Math.abs(offset) < 1500 ? 0 : offset;
   }
 }

@@ -1,7 +1,7 @@
 /** Every action of the pages: what it says before, what it calls, what it says after. */
 
 import { actions } from './actions.svelte';
-import { del, path, post, type Query } from './api';
+import { ApiError, del, path, post, type Query } from './api';
 import { act, preview } from './bulk';
 import { count } from './format';
 import { waiting } from './gates';
@@ -145,6 +145,50 @@ export function discardLetter(letter: { jobId: string; outboxId: string }, after
       return m.letters.discardDone;
     },
   });
+}
+
+/** More would not be read. */
+const NAMED = 10;
+
+type Letters = { jobId: string; outboxId: string }[];
+
+/** One letter after the other; `done` is told of each. One that is gone meanwhile is done. */
+function askForEach(
+  letters: Letters,
+  words: { title: string; body: string; label: string; danger?: boolean; said: (count: number, shown: string) => string },
+  act: (url: string) => Promise<unknown>,
+  done: (jobId: string) => void,
+): void {
+  const { title, body, label, danger = false, said } = words;
+  const names = letters.slice(0, NAMED).map(({ outboxId }) => outboxId);
+  actions.ask({
+    title,
+    body,
+    detail: [...names, ...(letters.length > NAMED ? ['…'] : [])].join('\n'),
+    label: label.replace('…', ''),
+    danger,
+    preview: async () => ({ count: letters.length, text: m.letters.chosen(letters.length, count(letters.length)) }),
+    run: async (progress) => {
+      for (const [i, { jobId }] of letters.entries()) {
+        await act(path`/v1/dead-letters/${jobId}`).catch((error: unknown) => {
+          if (!(error instanceof ApiError && error.status === 404)) throw error;
+        });
+        done(jobId);
+        progress(m.letters.progress(count(i + 1), count(letters.length)));
+      }
+      return said(letters.length, count(letters.length));
+    },
+  });
+}
+
+export function replaySelected(letters: Letters, done: (jobId: string) => void): void {
+  const { replaySelectedTitle: title, replayBody: body, replaySelected: label, enqueued: said } = m.letters;
+  askForEach(letters, { title, body, label, said }, (url) => post(`${url}/replay`), done);
+}
+
+export function discardSelected(letters: Letters, done: (jobId: string) => void): void {
+  const { discardSelectedTitle: title, purgeBody: body, discardSelected: label, purged: said } = m.letters;
+  askForEach(letters, { title, body, label, said, danger: true }, (url) => del(url), done);
 }
 
 export function replayLetters(filter: Filter, after: After): void {

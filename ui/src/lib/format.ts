@@ -118,6 +118,9 @@ export function utc(at: string | number): string {
   return Number.isNaN(date.getTime()) ? '' : date.toISOString().replace('T', ' ').replace('Z', ' UTC');
 }
 
+/** Local and in UTC: what hovering an age or a countdown shows. */
+export const both = (at: string | number, now: number): string => `${time(at, now)} · ${utc(at)}`;
+
 /** The first part of a long id, enough to recognise it. */
 export function shortId(id: string): string {
   return /^[0-9a-f]{8}-[0-9a-f]{4}-/.test(id) ? `${id.slice(0, 8)}…${id.slice(-4)}` : id;

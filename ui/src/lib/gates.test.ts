@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { decisive, gatesOf, laneTone, left, lock, tone, waiting } from './gates';
+import { decisive, gatesOf, holds, laneTone, left, lock, tone, waiting } from './gates';
 import type { Gate, Lane, Reason, Upstream } from './types';
 
 const gate = (reason: Reason, level: number, limit: number | null, until?: string | null): Gate => ({
@@ -101,6 +101,13 @@ describe('a lane', () => {
     expect(laneTone(lane({ held: { reason: 'window', until: soon } }), NOW)).toBe('wait');
     expect(laneTone(lane({ held: { reason: 'circuit_open', until: soon } }), NOW)).toBe('bad');
     expect(laneTone(lane({ held: { reason: 'rules_gone' } }), NOW)).toBe('bad');
+  });
+
+  test('a lane whose slots are taken waits, whatever the estimate', () => {
+    expect(laneTone(lane({ held: { reason: 'concurrency', until: '2026-11-17T17:00:00.100Z' } }), NOW)).toBe('wait');
+    expect(holds({ reason: 'window', until: '2026-11-17T17:00:00.100Z' }, NOW)).toBe(false);
+    expect(holds({ reason: 'window', until: null }, NOW)).toBe(true);
+    expect(holds({ reason: 'cooldown', until: '2026-11-17T17:00:00.100Z' }, NOW)).toBe(true);
   });
 
   test('requests that are answered directly flow too', () => {

@@ -87,11 +87,23 @@ export function passing(lane: Lane): number {
   return lane.rates.started + lane.rates.answered;
 }
 
-/** The state of the lane. A hold that opens within a second counts as flowing. */
+/** A limit that opens sooner than this is drawn open, and counts as flowing: it would only flicker. */
+const MOMENT_MS = 1000;
+
+/**
+ * Whether a closed gate holds for longer than a moment. When a slot becomes free is not known, whatever was estimated; and what
+ * errors have closed is shown to the end.
+ */
+export function holds(gate: { reason: string; until?: string | null }, now: number): boolean {
+  const known = gate.until != null && gate.reason !== 'concurrency' && !ERRORS.has(gate.reason);
+  return !known || Date.parse(gate.until ?? '') - now > MOMENT_MS;
+}
+
+/** The state of the lane, as its locks are drawn. */
 export function laneTone(lane: Lane, now: number): Tone {
   if (lane.paused) return 'wait';
   const { held } = lane;
-  if (held && waiting(lane) > 0 && (held.until == null || Date.parse(held.until) - now > 1000)) {
+  if (held && waiting(lane) > 0 && holds(held, now)) {
     return ERRORS.has(held.reason) || held.reason === 'rules_gone' || held.reason === 'store_unavailable' ? 'bad' : 'wait';
   }
   return passing(lane) === 0 && waiting(lane) === 0 && lane.processing === 0 ? 'idle' : 'ok';

@@ -1,5 +1,7 @@
 import { get, type Query } from './api';
-import { RANGES } from './history';
+import { clock } from './clock.svelte';
+import { covering, RANGES } from './history';
+import { live } from './live.svelte';
 import { Resource } from './resource.svelte';
 import { router } from './router.svelte';
 import type { History } from './types';
@@ -7,10 +9,12 @@ import type { History } from './types';
 /** Points are of a minute; the one under way is worth asking for a few times. */
 const REFRESH_MS = 15_000;
 
-/** The range in the address, else an hour. */
+/** The range in the address, else the smallest that covers the life of the server. */
 export function chosenMinutes(): number {
   const minutes = Number(router.route.query.minutes);
-  return (RANGES as readonly number[]).includes(minutes) ? minutes : 60;
+  if ((RANGES as readonly number[]).includes(minutes)) return minutes;
+  const startedAt = live.fleet?.startedAt;
+  return startedAt ? covering(clock.now - Date.parse(startedAt)) : 60;
 }
 
 /** The history of something, kept current while the component that asks is shown; nothing is asked while `query` is false. */

@@ -5,6 +5,11 @@ import type { History, LanePoint, UpstreamPoint } from './types';
 /** Chosen ranges, in minutes. */
 export const RANGES = [5, 15, 60, 360, 1440] as const;
 
+/** The smallest range that covers `ms`, else the largest. */
+export function covering(ms: number): number {
+  return RANGES.find((minutes) => ms <= minutes * 60_000) ?? RANGES[RANGES.length - 1]!;
+}
+
 export type Column = (number | null)[];
 
 /** Seconds since 1970. */

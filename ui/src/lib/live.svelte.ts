@@ -1,28 +1,53 @@
 /**
- * What the server says, live: one stream per tab feeds every page.
- *
- * The browser reconnects by itself when the connection breaks, and resumes where it was. When the server refuses the stream
- * (it is stopping, has too many streams, or is older than the call), the plain calls are asked instead until it accepts one.
+ * What the server says, live: one stream per browser feeds every page of every tab. A shared worker has it; where there is none,
+ * each tab has its own. While the server refuses the stream, the plain calls are asked instead.
  */
 
 import { get } from './api';
 import { clock } from './clock.svelte';
-import { EMPTY, EVENT_TYPES, reduce, type Event, type Snapshot, type State } from './reduce';
+import { EMPTY, reduce, type Event, type Snapshot, type State } from './reduce';
 import { session } from './session.svelte';
+import type { Heard, Told } from './shared';
+import { Stream } from './stream';
 import type { Alerts, Fleet, Lane, Status, Upstream } from './types';
 
-/** Between two attempts to open a stream that was refused. */
-const RETRY_MS = 5000;
-
 export type Connection = 'connecting' | 'live' | 'lost' | 'polling';
+
+/** How the tab tells whoever has the stream. */
+type Line = (told: Told) => void;
+
+/** The worker of all tabs. One that cannot be started is replaced by a stream of the tab's own. */
+function sharedLine(hear: (heard: Heard) => void, failed: () => void): Line {
+  const worker = new SharedWorker(new URL('./shared.worker.ts', import.meta.url), { type: 'module', name: 'eclusa' });
+  worker.onerror = failed;
+  worker.port.onmessage = ({ data }: MessageEvent<Heard>) => hear(data);
+  return (told) => worker.port.postMessage(told);
+}
+
+function ownLine(hear: (heard: Heard) => void): Line {
+  const stream = new Stream(hear);
+  return ({ tell }) => {
+    if (tell === 'join') stream.open();
+    else if (tell === 'leave') stream.close();
+  };
+}
 
 class Live {
   #state = $state.raw<State>(EMPTY);
   connection = $state<Connection>('connecting');
   /** Whether anything was heard yet. */
   ready = $state(false);
-  #source: EventSource | undefined;
-  #timer: ReturnType<typeof setTimeout> | undefined;
+  /** Whose view is followed; undefined while nothing is. */
+  #who: string | undefined;
+  #line: Line | undefined;
+
+  constructor() {
+    // A tab that is closed, or kept aside to come back to, follows nothing.
+    addEventListener('pagehide', () => this.#who !== undefined && this.#line?.({ tell: 'leave' }));
+    addEventListener('pageshow', ({ persisted }) => {
+      if (persisted && this.#who !== undefined) this.#line?.({ tell: 'join', who: this.#who });
+    });
+  }
 
   get lanes() {
     return this.#state.lanes;
@@ -50,34 +75,59 @@ class Live {
     return this.upstreams.find((upstream) => upstream.name === name);
   }
 
-  start(): void {
-    this.stop();
-    const source = new EventSource('/v1/events');
-    this.#source = source;
-    for (const type of EVENT_TYPES) {
-      source.addEventListener(type, (message) => this.#hear({ type, data: JSON.parse(message.data) } as Event));
-    }
-    source.onopen = () => {
-      this.connection = 'live';
-    };
-    source.onerror = () => {
-      if (source.readyState === EventSource.CLOSED) void this.#refused();
-      else this.connection = 'lost';
-    };
+  /** Follows what `who` may see. */
+  start(who: string): void {
+    this.#who = who;
+    this.#line ??= this.#connect();
+    this.#line({ tell: 'join', who });
+  }
+
+  #connect(): Line {
+    const hear = (heard: Heard) => this.#heard(heard);
+    if (typeof SharedWorker === 'undefined') return ownLine(hear);
+    return sharedLine(hear, () => {
+      this.#line = ownLine(hear);
+      if (this.#who !== undefined) this.start(this.#who);
+    });
   }
 
   stop(): void {
-    clearTimeout(this.#timer);
-    this.#source?.close();
-    this.#source = undefined;
+    this.#who = undefined;
+    this.#line?.({ tell: 'leave' });
     this.#state = EMPTY;
     this.ready = false;
     this.connection = 'connecting';
   }
 
+  /** The session has ended: the other tabs must notice too. */
+  signedOut(): void {
+    this.#line?.({ tell: 'renew' });
+  }
+
   /** Takes over what an action answered, before the stream says so. */
   hear(event: Event): void {
     this.#hear(event);
+  }
+
+  #heard(heard: Heard): void {
+    if (this.#who === undefined) return;
+    switch (heard.say) {
+      case 'event':
+        return this.#hear(heard.event);
+      case 'state':
+        if (heard.state.at) clock.set(heard.state.at, heard.heardAt);
+        this.#state = heard.state;
+        this.ready = true;
+        return;
+      case 'live':
+      case 'lost':
+        this.connection = heard.say;
+        return;
+      case 'refused':
+        return void this.#refused();
+      case 'other':
+        return void session.load();
+    }
   }
 
   #hear(event: Event): void {
@@ -87,23 +137,11 @@ class Live {
   }
 
   async #refused(): Promise<void> {
-    const source = this.#source;
+    const who = this.#who;
     const heard = await this.#ask();
-    if (source !== this.#source) return;
+    if (who !== this.#who) return;
     this.connection = heard ? 'polling' : 'lost';
     if (!heard) await session.load();
-    if (source !== this.#source || session.signedOut) return;
-    this.#timer = setTimeout(() => this.#reopen(), RETRY_MS);
-  }
-
-  #reopen(): void {
-    const { connection } = this;
-    const known = this.#state;
-    const { ready } = this;
-    this.start();
-    this.#state = known;
-    this.ready = ready;
-    this.connection = connection;
   }
 
   /** The snapshot by plain calls; what a call refuses stays as it was. Whether any answered. */

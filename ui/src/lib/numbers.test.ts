@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { perSecond, statusWords, totals } from './history';
+import { covering, perSecond, statusWords, totals } from './history';
 import { byUrgency, fullInSec, leftShare } from './policies';
 import { progress } from './replays';
 import { ranked, shares } from './tenants';
@@ -20,6 +20,10 @@ describe('history', () => {
   test('its first seconds say nothing', () => {
     const history: History<LanePoint> = { stepSec: 60, points: [point(1, 1, true)] };
     expect(perSecond(history, (one) => one.completed, T + 63_000)).toEqual([null]);
+  });
+
+  test('the range that covers the life of a server', () => {
+    expect([0, 5, 5.1, 14, 61, 1000, 5000].map((minutes) => covering(minutes * 60_000))).toEqual([5, 5, 15, 15, 360, 1440, 1440]);
   });
 
   test('totals and status words', () => {
@@ -73,8 +77,8 @@ describe('tenants', () => {
     ...more,
   });
 
-  test('whose turn is next is first; who does not wait is last', () => {
-    const list = [tenant('idle', 0, 1), tenant('b', 5, 4), tenant('a', 1, 2), tenant('c', 9, 4, { roundsWithoutProcessing: 3 })];
+  test('whose turn the server says is next is first; who does not wait is last', () => {
+    const list = [tenant('idle', 0, 1), tenant('b', 5, 4), tenant('a', 1, 2, { next: true }), tenant('c', 9, 4)];
     expect(ranked(list).map((one) => one.companyId)).toEqual(['a', 'c', 'b', 'idle']);
   });
 

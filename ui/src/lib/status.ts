@@ -2,12 +2,13 @@
 
 import { count, percent, rate, time, wholeSeconds } from './format';
 import type { AlertArgs, HeldArgs, Messages } from './i18n/en';
-import { em } from './i18n/rich';
+import { em, moment } from './i18n/rich';
 import type { Alert, Args, Need, Sentence } from './types';
 
 const text = (value: Args[string]): string => (value == null ? '' : String(value));
 const number = (value: Args[string]): number => Number(value ?? 0);
-const clock = (value: Args[string], now: number): string | undefined => (value ? time(String(value), now) : undefined);
+const clock = (value: Args[string], now: number): string | undefined =>
+  value ? moment(String(value), time(String(value), now)) : undefined;
 
 function held(m: Messages, args: Args, now: number): string {
   const waiting = number(args.waiting);

@@ -1,18 +1,11 @@
-/** Turns and shares of the tenants of a lane. */
+/** Order and shares of the tenants of a lane. */
 
 import type { Tenant } from './types';
 
-/** Waiting tenants first, by whose turn it is: a smaller `currentPriority` is more urgent, then more turns of others. */
+/** Whose turn is next first, as the server says; then those that wait, by how much. */
 export function ranked(tenants: Tenant[]): Tenant[] {
-  const waits = (tenant: Tenant) => (tenant.queued > 0 ? 0 : 1);
-  return [...tenants].sort(
-    (a, b) =>
-      waits(a) - waits(b) ||
-      a.currentPriority - b.currentPriority ||
-      b.roundsWithoutProcessing - a.roundsWithoutProcessing ||
-      b.queued - a.queued ||
-      a.companyId.localeCompare(b.companyId),
-  );
+  const rank = (tenant: Tenant) => (tenant.next ? 0 : tenant.queued > 0 ? 1 : 2);
+  return [...tenants].sort((a, b) => rank(a) - rank(b) || b.queued - a.queued || a.companyId.localeCompare(b.companyId));
 }
 
 /** What each has been served of all, and what its weight alone would give it. */

@@ -19,6 +19,11 @@ describe('when a gate opens', () => {
     expect(say(3494)).toBe('opens in 59 min');
   });
 
+  test('a breaker that is open lets a probe through, which may fail', () =>
+    expect(opens(en, { reason: 'circuit_open', open: false, until: inSeconds(7) }, NOW).replace(/\s/g, ' ')).toBe(
+      'next probe in 7 s',
+    ));
+
   test('a slot opens when a call ends: nobody knows when', () =>
     expect(opens(en, { reason: 'concurrency', open: false, until: inSeconds(7) }, NOW)).toBe('holding'));
 });
@@ -29,4 +34,11 @@ test('a filter is shown in words', () =>
     'Status: queued',
     'From: 24 h',
     'other: x',
+  ]));
+
+test('only times are read as times', () =>
+  expect(filterWords(en, { code: '550', tenant: '24h', until: '2026-11-17T17:00:00.000Z' })).toEqual([
+    'Code: 550',
+    'Tenant: 24h',
+    'Until: 2026-11-17 17:00:00.000 UTC',
   ]));

@@ -1,6 +1,6 @@
 /** What gates say, in the reader's language. */
 
-import { count, duration, rate, wholeSeconds } from './format';
+import { count, duration, rate, utc, wholeSeconds } from './format';
 import type { Messages } from './i18n/en';
 import type { Gate, JobStatus } from './types';
 
@@ -18,7 +18,7 @@ export function gateLevel(m: Messages, gate: Gate): string {
       return m.gate.pace(duration(level));
     case 'circuit_open':
       if (!gate.open) return gate.until ? m.gate.breakerOpen : m.gate.probing;
-      return level === 0 || limit === null ? m.gate.breakerClosed : m.gate.failuresOf(count(level), count(limit));
+      return level === 0 || limit === null ? m.gate.noFailures : m.gate.failuresOf(count(level), count(limit));
     case 'cooldown':
       return gate.open ? m.gate.cool : `${m.gate.hot}, ${m.gate.errors(level, count(level))}`;
     case 'upstream_retry_after':
@@ -37,12 +37,13 @@ export function lockLevel(m: Messages, gate: Gate): string {
 /** Up to this, a countdown shows seconds. */
 const LONG_SEC = 600;
 
-/** When a closed gate opens. A slot is free when a call ends, which nobody knows beforehand. */
+/** When a closed gate opens, or a breaker lets a probe through. A slot is free when a call ends, which nobody knows beforehand. */
 export function opens(m: Messages, gate: Pick<Gate, 'reason'> & { open?: boolean; until?: string | null }, now: number): string {
   if (gate.open) return m.gate.open;
   if (!gate.until || gate.reason === 'concurrency') return m.gate.closed;
   const left = Math.max(0, Math.ceil((Date.parse(gate.until) - now) / 1000));
-  return m.gate.opensIn(wholeSeconds(left > LONG_SEC ? Math.ceil(left / 60) * 60 : left));
+  const say = gate.reason === 'circuit_open' ? m.gate.probeIn : m.gate.opensIn;
+  return say(wholeSeconds(left > LONG_SEC ? Math.ceil(left / 60) * 60 : left));
 }
 
 export const paceText = (m: Messages, perSecond: number, adaptive: boolean): string =>
@@ -52,9 +53,10 @@ export const paceText = (m: Messages, perSecond: number, adaptive: boolean): str
 export function filterWords(m: Messages, filter: Record<string, string>): string[] {
   const { id, lane, tenant, status, code } = m.words;
   const names: Record<string, string> = { id, lane, tenant, status, code, since: m.jobs.since, until: m.jobs.until };
-  const value = (name: string, text: string) =>
-    name === 'status'
-      ? (m.jobStatus[text as JobStatus] ?? text)
-      : (m.jobs.sinceRanges[text as keyof typeof m.jobs.sinceRanges] ?? text);
+  const value = (name: string, text: string) => {
+    if (name === 'status') return m.jobStatus[text as JobStatus] ?? text;
+    if (name !== 'since' && name !== 'until') return text;
+    return m.jobs.sinceRanges[text as keyof typeof m.jobs.sinceRanges] ?? (utc(text) || text);
+  };
   return Object.entries(filter).map(([name, text]) => `${names[name] ?? name}: ${value(name, text)}`);
 }
