@@ -126,10 +126,11 @@ fn rules_of_earlier_versions_are_read() {
 fn records_of_version_1_are_read() {
     let mut read = Vec::new();
     read_records(&previous("records-1"), |record| read.push(record)).unwrap();
-    // The records that version 2 added come after all those of version 1.
+    // The records that version 2 added come after all those of version 1. The event of a start after a wait is newer.
     let first_added = Record::Terms { family: "".into(), terms: terms() }.encoded()[1];
-    let all = records::all().into_iter().map(|(_, record)| record);
-    assert_eq!(read, all.filter(|record| record.encoded()[1] < first_added).collect::<Vec<_>>());
+    let all = records::all().into_iter().filter(|(name, _)| *name != "record-job-waited");
+    let all = all.map(|(_, record)| record).filter(|record| record.encoded()[1] < first_added);
+    assert_eq!(read, all.collect::<Vec<_>>());
 }
 
 #[test]
