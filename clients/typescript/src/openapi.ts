@@ -992,6 +992,11 @@ export interface components {
             status: components["schemas"]["JobStatus"];
         };
         /**
+         * @description What "accepted" means: on disk, written, or replicated.
+         * @enum {string}
+         */
+        AckLevel: "fsync" | "write" | "replicate";
+        /**
          * @description The permit that a worker requests.
          * @example {
          *       "request": {
@@ -1038,15 +1043,23 @@ export interface components {
              */
             remaining?: number | null;
         };
-        /** @description An alert. */
+        /**
+         * @description An alert.
+         * @example {
+         *       "lane": "render",
+         *       "name": "dead_letters",
+         *       "severity": "warning",
+         *       "since": "2026-11-16T01:48:00.000Z",
+         *       "text": "Lane `render` has 12 dead letters; the limit is 10.",
+         *       "threshold": 10,
+         *       "value": 12
+         *     }
+         */
         Alert: {
             /** @description The lane, where the rule is about lanes. */
             lane?: string | null;
-            /**
-             * @description The rule: `dead_letters`, `dead_letter_rate`, `tenant_dead_letters`, `oldest_wait`, `breaker_open`, `policy_low`,
-             *     `redis_memory`, `redis_rejected_connections`, `redis_aof_off`, `redis_eviction` or `store_lost_data`.
-             */
-            name: string;
+            /** @description The rule. */
+            name: components["schemas"]["AlertName"];
             /** @description The policy of the upstream. */
             policy?: string | null;
             /**
@@ -1078,18 +1091,58 @@ export interface components {
              */
             value: number;
         };
-        /** @description Alerts that fire, and those that resolved recently. */
+        /**
+         * @description Alerts that fire, and those that resolved recently.
+         * @example {
+         *       "alerts": [
+         *         {
+         *           "lane": "render",
+         *           "name": "dead_letters",
+         *           "severity": "warning",
+         *           "since": "2026-11-16T01:48:00.000Z",
+         *           "text": "Lane `render` has 12 dead letters; the limit is 10.",
+         *           "threshold": 10,
+         *           "value": 12
+         *         }
+         *       ],
+         *       "recent": []
+         *     }
+         */
         AlertList: {
             /** @description Alerts that fire now. */
             alerts: components["schemas"]["Alert"][];
             /** @description The last hundred that resolved, newest first. */
             recent: components["schemas"]["Alert"][];
         };
+        /**
+         * @description The rule of an alert.
+         * @enum {string}
+         */
+        AlertName: "dead_letters" | "dead_letter_rate" | "tenant_dead_letters" | "oldest_wait" | "breaker_open" | "policy_low" | "redis_memory" | "redis_rejected_connections" | "redis_aof_off" | "redis_eviction" | "store_lost_data";
         /** @description The result of one of several events. */
         AnswerOrProblem: components["schemas"]["CreditAnswer"] | components["schemas"]["Problem"];
-        /** @description The result for one job of a batch. */
+        /**
+         * @description The result for one job of a batch.
+         * @example {
+         *       "eta": "2026-11-16T01:50:36.120Z",
+         *       "expiresAt": "2026-11-16T02:50:33.311Z",
+         *       "jobId": "01a1e20c-835f-7f54-a1de-93085b88f45f",
+         *       "lane": "render",
+         *       "position": 3,
+         *       "status": "queued"
+         *     }
+         */
         BatchAnswer: components["schemas"]["Accepted"] | components["schemas"]["CachedAnswer"] | components["schemas"]["Problem"];
-        /** @description A breaker. */
+        /**
+         * @description A breaker.
+         * @example {
+         *       "degraded": false,
+         *       "degradedUntil": null,
+         *       "failures": 1,
+         *       "name": "fal",
+         *       "state": "closed"
+         *     }
+         */
         Breaker: {
             /** @description Whether it blocks calls now. */
             degraded: boolean;
@@ -1167,12 +1220,50 @@ export interface components {
             /** @description The upstream the policy belongs to. */
             upstream: string;
         };
-        /** @description Bulk replays of dead letters. */
+        /**
+         * @description Bulk replays of dead letters.
+         * @example {
+         *       "replays": [
+         *         {
+         *           "endedAt": null,
+         *           "failed": 1,
+         *           "filter": {
+         *             "code": "503",
+         *             "lane": "render"
+         *           },
+         *           "remaining": 2,
+         *           "replayId": "01a1e20d-11c2-7b1e-8a3c-5a1f0f6d2b77",
+         *           "replayed": 7,
+         *           "running": 2,
+         *           "startedAt": "2026-11-16T01:50:40.000Z",
+         *           "status": "running",
+         *           "total": 12
+         *         }
+         *       ]
+         *     }
+         */
         BulkList: {
             /** @description Newest first. The last twenty are kept. */
             replays: components["schemas"]["BulkReplay"][];
         };
-        /** @description A bulk replay of dead letters. */
+        /**
+         * @description A bulk replay of dead letters.
+         * @example {
+         *       "endedAt": null,
+         *       "failed": 1,
+         *       "filter": {
+         *         "code": "503",
+         *         "lane": "render"
+         *       },
+         *       "remaining": 2,
+         *       "replayId": "01a1e20d-11c2-7b1e-8a3c-5a1f0f6d2b77",
+         *       "replayed": 7,
+         *       "running": 2,
+         *       "startedAt": "2026-11-16T01:50:40.000Z",
+         *       "status": "running",
+         *       "total": 12
+         *     }
+         */
         BulkReplay: {
             /**
              * Format: date-time
@@ -1223,20 +1314,50 @@ export interface components {
             /** @description The letters to replay; all if empty. */
             filter?: components["schemas"]["FilterBody"];
         };
-        /** @description A response from the cache; no job was created. */
+        /**
+         * @description A response from the cache; no job was created.
+         * @example {
+         *       "lane": "render",
+         *       "reason": "cache",
+         *       "result": {
+         *         "body": {
+         *           "done": true
+         *         },
+         *         "headers": {
+         *           "content-type": [
+         *             "application/json"
+         *           ]
+         *         },
+         *         "status": 200
+         *       },
+         *       "status": "completed"
+         *     }
+         */
         CachedAnswer: {
             /** @description The lane. */
             lane: string;
             /** @description The source of the result: `cache`, or why a stale entry was used. */
-            reason: string;
+            reason: components["schemas"]["CachedReason"];
             /** @description The cached response. */
             result: components["schemas"]["JobResult"];
             /** @description Always `completed`. */
-            status: string;
+            status: components["schemas"]["JobStatus"];
         };
+        /**
+         * @description The source of a result from the cache: a fresh entry, or why a stale one was used.
+         * @enum {string}
+         */
+        CachedReason: "cache" | "breaker_aberto" | "timeout" | "erro_5xx" | "erro_conexao";
         /** @description A worker's report of its call. */
         CallStatus: number | components["schemas"]["Unanswered"];
-        /** @description The result of a bulk cancellation. */
+        /**
+         * @description The result of a bulk cancellation.
+         * @example {
+         *       "cancelled": 3,
+         *       "dryRun": false,
+         *       "matched": 3
+         *     }
+         */
         CancelledJobs: {
             /**
              * Format: int64
@@ -1253,12 +1374,22 @@ export interface components {
              */
             matched: number;
         };
+        /**
+         * @description Whether a failure is tried again.
+         * @enum {string}
+         */
+        CodeClass: "retryable" | "permanent";
+        /**
+         * @description What classifies a code: the config, a built-in list, or a general rule.
+         * @enum {string}
+         */
+        CodeClassifiedBy: "config" | "built_in" | "default";
         /** @description One code. */
         CodeOutcome: {
             /** @description How it is classified now: `retryable` or `permanent`. */
-            class: string;
+            class: components["schemas"]["CodeClass"];
             /** @description The source of the classification: `config`, `built_in`, or `default` for a general rule. */
-            classifiedBy: string;
+            classifiedBy: components["schemas"]["CodeClassifiedBy"];
             /** @description The status, or a word for a failure without one. */
             code: string;
             /**
@@ -1281,8 +1412,7 @@ export interface components {
              * @description Failures without a retry, or without one yet.
              */
             notRetried: number;
-            /** @description The proposed classification: `retryable` or `permanent`. Only for codes classified by `default`. */
-            proposed?: string | null;
+            proposed?: components["schemas"]["CodeClass"] | null;
             /**
              * Format: int64
              * @description Failures followed by another call for the same job, or by a replay of its dead letter.
@@ -1294,7 +1424,13 @@ export interface components {
              */
             seen: number;
         };
-        /** @description How many letters would be replayed. */
+        /**
+         * @description How many letters would be replayed.
+         * @example {
+         *       "dryRun": true,
+         *       "matched": 12
+         *     }
+         */
         Counted: {
             /** @description Always `true`. */
             dryRun: boolean;
@@ -1420,14 +1556,76 @@ export interface components {
             /** @description The upstream of the last failure. */
             upstream?: string | null;
         };
-        /** @description A page of dead letters. */
+        /**
+         * @description A page of dead letters.
+         * @example {
+         *       "deadLetters": [
+         *         {
+         *           "companyId": "acme",
+         *           "enqueuedAt": "2026-11-16T01:50:33.311Z",
+         *           "failedAttempts": 5,
+         *           "jobId": "01a1e20c-835f-7f54-a1de-93085b88f45f",
+         *           "lane": "render",
+         *           "lastFailureCode": "503",
+         *           "lastFailureReason": "answered 503 Service Unavailable",
+         *           "lastFailureTimestamp": "2026-11-16T01:50:36.120Z",
+         *           "movedToDLQAt": "2026-11-16T01:50:36.120Z",
+         *           "outboxId": "order-4711",
+         *           "redrives": 0,
+         *           "ttl": 604800000,
+         *           "upstream": "fal"
+         *         }
+         *       ]
+         *     }
+         */
         DeadLetterList: {
             /** @description The cursor of the next page; absent on the last page. */
             cursor?: string | null;
             /** @description By lane, oldest first. A page may be short without being the last. */
             deadLetters: components["schemas"]["DeadLetter"][];
         };
-        /** @description What is returned instead of 202. */
+        /**
+         * @description What is returned instead of 202.
+         * @example {
+         *       "attempts": 1,
+         *       "createdAt": "2026-11-16T01:50:33.311Z",
+         *       "expiresAt": "2026-11-16T02:50:33.311Z",
+         *       "id": "order-4711",
+         *       "jobId": "01a1e20c-835f-7f54-a1de-93085b88f45f",
+         *       "lane": "render",
+         *       "priority": "high",
+         *       "result": {
+         *         "body": {
+         *           "done": true
+         *         },
+         *         "headers": {
+         *           "content-type": [
+         *             "application/json"
+         *           ]
+         *         },
+         *         "status": 200
+         *       },
+         *       "status": "completed",
+         *       "tenant": "acme",
+         *       "timeline": [
+         *         {
+         *           "at": "2026-11-16T01:50:33.311Z",
+         *           "event": "accepted"
+         *         },
+         *         {
+         *           "at": "2026-11-16T01:50:33.514Z",
+         *           "detail": "fal",
+         *           "event": "started",
+         *           "upstream": "fal"
+         *         },
+         *         {
+         *           "at": "2026-11-16T01:50:36.120Z",
+         *           "event": "completed"
+         *         }
+         *       ],
+         *       "upstream": "fal"
+         *     }
+         */
         EndedAtOnce: components["schemas"]["CachedAnswer"] | components["schemas"]["Job"] | components["schemas"]["Accepted"];
         /** @description What is wrong with one field. */
         FieldError: {
@@ -1480,10 +1678,15 @@ export interface components {
              */
             at?: string | null;
             /** @description `takeover`, `store_lost`, `store_back` or `data_lost`. */
-            code: string;
+            code: components["schemas"]["FleetFaultCode"];
             /** @description The same in a sentence. */
             text: string;
         };
+        /**
+         * @description What went wrong with the store, or is right again.
+         * @enum {string}
+         */
+        FleetFaultCode: "takeover" | "store_lost" | "store_back" | "data_lost";
         /** @description A gate's state. */
         Gate: {
             /**
@@ -1508,7 +1711,52 @@ export interface components {
             /** @description The upstream of the gate; absent for a gate of the lane. */
             upstream?: string | null;
         };
-        /** @description The state of the process, the store and the gates. */
+        /**
+         * @description The state of the process, the store and the gates.
+         * @example {
+         *       "circuitBreakers": {
+         *         "fal": {
+         *           "degraded": false,
+         *           "degradedUntil": null,
+         *           "failures": 1
+         *         }
+         *       },
+         *       "faults": [],
+         *       "instances": [
+         *         {
+         *           "differing": [],
+         *           "differs": 0,
+         *           "id": "33db8856918c7753",
+         *           "leaving": false,
+         *           "owner": true,
+         *           "role": "all",
+         *           "self": true
+         *         }
+         *       ],
+         *       "owner": {
+         *         "epoch": 1,
+         *         "id": "33db8856918c7753",
+         *         "since": "2026-11-16T00:00:00.000Z"
+         *       },
+         *       "rateLimiters": {
+         *         "fal": {
+         *           "requestsLastMinute": 58,
+         *           "tokensAvailable": 0
+         *         }
+         *       },
+         *       "startedAt": "2026-11-16T00:00:00.000Z",
+         *       "status": "ok",
+         *       "store": {
+         *         "ack": "fsync",
+         *         "journalBytes": 48213,
+         *         "kind": "embedded",
+         *         "losses": 0,
+         *         "status": "ok",
+         *         "url": "embedded:./data"
+         *       },
+         *       "version": "0.1.0"
+         *     }
+         */
         Health: {
             /** @description Breakers by upstream. */
             circuitBreakers: {
@@ -1532,13 +1780,40 @@ export interface components {
              */
             startedAt?: string | null;
             /** @description `ok`, or `degraded` while a breaker is open or the store does not answer. */
-            status: string;
+            status: components["schemas"]["HealthStatus"];
             /** @description The store. */
             store: components["schemas"]["StoreHealth"];
             /** @description The version of the process that answers. */
             version: string;
         };
-        /** @description What happened in each of the last minutes. */
+        /**
+         * @description Whether everything works.
+         * @enum {string}
+         */
+        HealthStatus: "ok" | "degraded";
+        /**
+         * @description What happened in each of the last minutes.
+         * @example {
+         *       "points": [
+         *         {
+         *           "accepted": 66,
+         *           "at": "2026-11-16T01:50:00.000Z",
+         *           "completed": 58,
+         *           "dropped": 0,
+         *           "failed": 0,
+         *           "partial": true,
+         *           "processing": 2,
+         *           "started": 60,
+         *           "waitMs": {
+         *             "p50": 200,
+         *             "p95": 2800
+         *           },
+         *           "waiting": 4
+         *         }
+         *       ],
+         *       "stepSec": 60
+         *     }
+         */
         History: {
             /** @description One per minute without gaps, the oldest first. The last one is of the running minute. */
             points: components["schemas"]["HistoryPoint"][];
@@ -1583,7 +1858,7 @@ export interface components {
             /** @description Whether it owns the store. */
             owner: boolean;
             /** @description Its role: `all`, `api`, `worker`, or `library` for a program that uses the Rust library. */
-            role: string;
+            role: components["schemas"]["InstanceRole"];
             /**
              * @description A version of its rules: equal for processes with the same rules. Absent where only one process can use the
              *     store.
@@ -1592,6 +1867,11 @@ export interface components {
             /** @description Whether it is the responding process. */
             self: boolean;
         };
+        /**
+         * @description What a process does.
+         * @enum {string}
+         */
+        InstanceRole: "all" | "api" | "worker" | "library";
         /**
          * @description A job.
          * @example {
@@ -1668,8 +1948,7 @@ export interface components {
             params?: unknown;
             /** @description `high`, `normal` or `low`. */
             priority: components["schemas"]["Priority"];
-            /** @description Why it was dropped, or the source of its result if not its own call. */
-            reason?: string | null;
+            reason?: components["schemas"]["JobReason"] | null;
             request?: components["schemas"]["ShownRequest"] | null;
             result?: components["schemas"]["JobResult"] | null;
             /** @description `pending`, `queued`, `processing`, `completed`, `failed`, `dropped` or `cancelled`. */
@@ -1689,13 +1968,63 @@ export interface components {
             /** @description The job's status after the event. */
             status: components["schemas"]["JobStatus"];
         };
-        /** @description A page of jobs. */
+        /**
+         * @description A page of jobs.
+         * @example {
+         *       "jobs": [
+         *         {
+         *           "attempts": 1,
+         *           "createdAt": "2026-11-16T01:50:33.311Z",
+         *           "expiresAt": "2026-11-16T02:50:33.311Z",
+         *           "id": "order-4711",
+         *           "jobId": "01a1e20c-835f-7f54-a1de-93085b88f45f",
+         *           "lane": "render",
+         *           "priority": "high",
+         *           "result": {
+         *             "body": {
+         *               "done": true
+         *             },
+         *             "headers": {
+         *               "content-type": [
+         *                 "application/json"
+         *               ]
+         *             },
+         *             "status": 200
+         *           },
+         *           "status": "completed",
+         *           "tenant": "acme",
+         *           "timeline": [
+         *             {
+         *               "at": "2026-11-16T01:50:33.311Z",
+         *               "event": "accepted"
+         *             },
+         *             {
+         *               "at": "2026-11-16T01:50:33.514Z",
+         *               "detail": "fal",
+         *               "event": "started",
+         *               "upstream": "fal"
+         *             },
+         *             {
+         *               "at": "2026-11-16T01:50:36.120Z",
+         *               "event": "completed"
+         *             }
+         *           ],
+         *           "upstream": "fal"
+         *         }
+         *       ]
+         *     }
+         */
         JobList: {
             /** @description The cursor of the next page; absent on the last page. */
             cursor?: string | null;
             /** @description Newest first. A page may be short without being the last. */
             jobs: components["schemas"]["Job"][];
         };
+        /**
+         * @description Why a job was dropped, or the source of its result if not its own call: a fresh cache entry, the call of an equal job, or a stale entry, with what made it necessary.
+         * @enum {string}
+         */
+        JobReason: "ttl_expired" | "preempted" | "queue_full" | "not_in_time" | "cache" | "coalesced" | "breaker_aberto" | "timeout" | "erro_5xx" | "erro_conexao";
         /**
          * @description A job to enqueue.
          * @example {
@@ -1760,7 +2089,68 @@ export interface components {
          * @enum {string}
          */
         KeyRole: "producer" | "viewer" | "operator" | "admin";
-        /** @description A lane. */
+        /**
+         * @description A lane.
+         * @example {
+         *       "answers": {},
+         *       "capacity": 1000000,
+         *       "chain": [
+         *         "fal"
+         *       ],
+         *       "deadLetters": 12,
+         *       "finished": 930,
+         *       "gates": [],
+         *       "held": {
+         *         "reason": "rate_limit",
+         *         "until": "2026-11-16T01:50:36.120Z",
+         *         "upstream": "fal"
+         *       },
+         *       "lastStart": "2026-11-16T01:50:39.120Z",
+         *       "mode": "queue",
+         *       "name": "render",
+         *       "oldestWaitingAt": "2026-11-16T01:50:33.311Z",
+         *       "paused": false,
+         *       "pending": 1,
+         *       "processing": 2,
+         *       "queued": {
+         *         "high": 1,
+         *         "low": 0,
+         *         "normal": 3
+         *       },
+         *       "quotes": {
+         *         "count": 410,
+         *         "p50Sec": 0.2,
+         *         "p95Sec": 1.4
+         *       },
+         *       "rates": {
+         *         "accepted": 1.1,
+         *         "answered": 0,
+         *         "completed": 0.9,
+         *         "dropped": 0,
+         *         "failed": 0,
+         *         "seconds": 60,
+         *         "started": 1
+         *       },
+         *       "totals": {
+         *         "accepted": 950,
+         *         "cacheHits": 0,
+         *         "cancelled": 1,
+         *         "coalesced": 4,
+         *         "completed": 925,
+         *         "deadLetters": 13,
+         *         "deadLettersTrimmed": 1,
+         *         "expired": 0,
+         *         "failed": 13,
+         *         "fallbacks": 0,
+         *         "preempted": 0,
+         *         "refused": 0,
+         *         "started": 990
+         *       },
+         *       "ttlSec": 3600,
+         *       "waitingBytes": 5120,
+         *       "willExpire": 0
+         *     }
+         */
         Lane: {
             /** @description Direct requests answered by this process since its start, by status. */
             answers: {
@@ -2033,12 +2423,22 @@ export interface components {
              */
             p95: number;
         };
-        /** @description A lease was extended. */
+        /**
+         * @description A lease was extended.
+         * @example {
+         *       "extended": true
+         *     }
+         */
         LeaseExtended: {
             /** @description Always `true`. */
             extended: boolean;
         };
-        /** @description A lease was settled. */
+        /**
+         * @description A lease was settled.
+         * @example {
+         *       "settled": true
+         *     }
+         */
         LeaseSettled: {
             /** @description Always `true`. */
             settled: boolean;
@@ -2075,7 +2475,7 @@ export interface components {
         LiveJob: {
             /**
              * Format: date-time
-             * @description When.
+             * @description When it happened.
              */
             at?: string | null;
             /** @description The upstream's code, where it failed the job and gave one. */
@@ -2168,9 +2568,28 @@ export interface components {
         };
         /** @description One address, or a list of them. */
         OneOrMany: string | string[] | unknown;
-        /** @description The response for one policy. */
+        /**
+         * @description The response for one policy.
+         * @example {
+         *       "availableTokens": 80,
+         *       "capacity": 100,
+         *       "emptyInSec": 267,
+         *       "name": "IMAGES",
+         *       "refillPeriodSec": 60,
+         *       "refillTokens": 2,
+         *       "scope": "18d4956485ad7666b6a267f418061e86",
+         *       "spentLastMinute": 20,
+         *       "upstream": "fal"
+         *     }
+         */
         OneOrPage: components["schemas"]["BucketState"] | components["schemas"]["PolicyList"];
-        /** @description The response to a credit request. */
+        /**
+         * @description The response to a credit request.
+         * @example {
+         *       "credited": 1,
+         *       "repeated": false
+         *     }
+         */
         OneOrSeveral: components["schemas"]["CreditAnswer"] | components["schemas"]["CreditAnswers"];
         /** @description The process that owns the store. */
         Owner: {
@@ -2217,7 +2636,24 @@ export interface components {
              */
             until?: string | null;
         };
-        /** @description A page of buckets. */
+        /**
+         * @description A page of buckets.
+         * @example {
+         *       "policies": [
+         *         {
+         *           "availableTokens": 80,
+         *           "capacity": 100,
+         *           "emptyInSec": 267,
+         *           "name": "IMAGES",
+         *           "refillPeriodSec": 60,
+         *           "refillTokens": 2,
+         *           "scope": "18d4956485ad7666b6a267f418061e86",
+         *           "spentLastMinute": 20,
+         *           "upstream": "fal"
+         *         }
+         *       ]
+         *     }
+         */
         PolicyList: {
             /**
              * Format: int64
@@ -2264,7 +2700,7 @@ export interface components {
             /** @description With `queue-full` and `not-in-time`: the lane. */
             lane?: string;
             /** @description With `quota-exceeded`: the gate that denied. With `job-dropped`: why it was dropped. */
-            reason?: string;
+            reason?: components["schemas"]["ProblemReason"];
             /**
              * Format: int32
              * @description The HTTP status.
@@ -2277,9 +2713,21 @@ export interface components {
             /** @description With `quota-exceeded`: the limits that are exhausted. */
             "violated-policies"?: string[];
         };
+        /**
+         * @description The gate that denied a call, or why a job was dropped.
+         * @enum {string}
+         */
+        ProblemReason: "paused" | "scheduled" | "retry_backoff" | "behind" | "pace" | "rate_limit" | "window" | "concurrency" | "cooldown" | "circuit_open" | "upstream_retry_after" | "coalesced" | "awaiting_webhook" | "rules_gone" | "no_worker" | "store_unavailable" | "ttl_expired" | "preempted" | "queue_full" | "not_in_time";
         /** @enum {string} */
         ProblemType: "urn:eclusa:problem:bad-request" | "urn:eclusa:problem:unauthorized" | "urn:eclusa:problem:forbidden" | "urn:eclusa:problem:wrong-host" | "urn:eclusa:problem:foreign-site" | "urn:eclusa:problem:not-found" | "urn:eclusa:problem:method-not-allowed" | "urn:eclusa:problem:conflict" | "urn:eclusa:problem:too-large" | "urn:eclusa:problem:too-slow" | "urn:eclusa:problem:invalid" | "urn:eclusa:problem:idempotency-conflict" | "urn:eclusa:problem:quota-exceeded" | "urn:eclusa:problem:queue-full" | "urn:eclusa:problem:not-in-time" | "urn:eclusa:problem:too-many-streams" | "urn:eclusa:problem:too-many-bodies" | "urn:eclusa:problem:store-unavailable" | "urn:eclusa:problem:stopping" | "urn:eclusa:problem:job-dropped" | "urn:eclusa:problem:upstream-failed" | "urn:eclusa:problem:upstream-timeout" | "urn:eclusa:problem:internal";
-        /** @description The result of a bulk deletion. */
+        /**
+         * @description The result of a bulk deletion.
+         * @example {
+         *       "dryRun": false,
+         *       "matched": 12,
+         *       "purged": 12
+         *     }
+         */
         PurgedLetters: {
             /** @description The cursor for the next call; absent when all letters were checked. */
             cursor?: string | null;
@@ -2358,7 +2806,16 @@ export interface components {
             /** @description What a person should look at, most serious first. */
             needs: components["schemas"]["Need"][];
         };
-        /** @description Who is signed in, and what they may do. */
+        /**
+         * @description Who is signed in, and what they may do.
+         * @example {
+         *       "expiresAt": "2026-11-16T13:50:33.311Z",
+         *       "maxPriority": "high",
+         *       "name": "ops",
+         *       "required": true,
+         *       "role": "operator"
+         *     }
+         */
         Session: {
             /**
              * Format: date-time
@@ -2417,7 +2874,17 @@ export interface components {
             /** @description The query as it is sent. */
             query?: string | null;
         };
-        /** @description Counts of dead letters. */
+        /**
+         * @description Counts of dead letters.
+         * @example {
+         *       "counts": {
+         *         "503": 9,
+         *         "timeout": 3
+         *       },
+         *       "other": 0,
+         *       "total": 12
+         *     }
+         */
         Stats: {
             /** @description Counts by group, largest first; letters without a code are under `none`. */
             counts: {
@@ -2436,25 +2903,34 @@ export interface components {
         };
         /** @description The store. */
         StoreHealth: {
-            /** @description What "accepted" means: `fsync`, `write` or `replicate`; absent in memory. */
-            ack?: string | null;
+            ack?: components["schemas"]["AckLevel"] | null;
             /**
              * Format: int64
              * @description How long the journal is; absent where this process does not write it.
              */
             journalBytes?: number | null;
             /** @description `embedded`, `memory` or `redis`. */
-            kind: string;
+            kind: components["schemas"]["StoreKind"];
             /**
              * Format: int64
              * @description How often Redis was found to have lost data that it had acknowledged to this process.
              */
             losses: number;
             /** @description `ok`, or `lost` while it does not answer. Breakers and limits are then local to this process. */
-            status: string;
+            status: components["schemas"]["StoreStatus"];
             /** @description Its address, without user and password. */
             url: string;
         };
+        /**
+         * @description Where jobs are stored.
+         * @enum {string}
+         */
+        StoreKind: "embedded" | "memory" | "redis";
+        /**
+         * @description Whether the store answers.
+         * @enum {string}
+         */
+        StoreStatus: "ok" | "lost";
         /** @description Fairness metrics of one tenant in a lane. */
         TenantFairnessMetrics: {
             /** @description The tenant. */
@@ -2502,7 +2978,24 @@ export interface components {
              */
             weight: number;
         };
-        /** @description Tenants of a lane. */
+        /**
+         * @description Tenants of a lane.
+         * @example {
+         *       "tenants": [
+         *         {
+         *           "companyId": "acme",
+         *           "consecutiveBatchCount": 1,
+         *           "currentPriority": 5,
+         *           "lastProcessedAt": "2026-11-16T01:50:33.514Z",
+         *           "processing": 2,
+         *           "queued": 4,
+         *           "roundsWithoutProcessing": 0,
+         *           "totalProcessed": 940,
+         *           "weight": 1
+         *         }
+         *       ]
+         *     }
+         */
         TenantList: {
             /**
              * Format: int32
@@ -2538,7 +3031,7 @@ export interface components {
         Transition: {
             /**
              * Format: date-time
-             * @description When.
+             * @description When the gate changed.
              */
             at?: string | null;
             /**
@@ -2571,7 +3064,33 @@ export interface components {
          * @enum {string}
          */
         Unanswered: "timeout" | "connection_error" | "not_sent";
-        /** @description An upstream. */
+        /**
+         * @description An upstream.
+         * @example {
+         *       "breaker": "closed",
+         *       "errorsLastMinute": 1,
+         *       "gates": [
+         *         {
+         *           "level": 0,
+         *           "limit": 10,
+         *           "open": false,
+         *           "reason": "rate_limit",
+         *           "until": "2026-11-16T01:50:36.120Z"
+         *         }
+         *       ],
+         *       "inFlight": 2,
+         *       "lastFailure": {
+         *         "at": "2026-11-16T01:50:12.000Z",
+         *         "code": "503"
+         *       },
+         *       "latencyMs": {
+         *         "p50": 850,
+         *         "p95": 2100
+         *       },
+         *       "name": "fal",
+         *       "requestsLastMinute": 58
+         *     }
+         */
         Upstream: {
             /** @description `closed`, `open` or `half_open`; absent if it has no breaker. */
             breaker?: components["schemas"]["BreakerState"];
@@ -2601,7 +3120,31 @@ export interface components {
              */
             requestsLastMinute: number;
         };
-        /** @description The codes that calls to an upstream failed with. */
+        /**
+         * @description The codes that calls to an upstream failed with.
+         * @example {
+         *       "codes": [
+         *         {
+         *           "class": "permanent",
+         *           "classifiedBy": "default",
+         *           "code": "409",
+         *           "cureShare": 0.95,
+         *           "cured": 21,
+         *           "failedAgain": 1,
+         *           "notRetried": 18,
+         *           "proposed": "retryable",
+         *           "retried": 22,
+         *           "seen": 40
+         *         }
+         *       ],
+         *       "permanent": [],
+         *       "retryable": [
+         *         "409"
+         *       ],
+         *       "toml": "retryable = [\"409\"]\n",
+         *       "upstream": "fal"
+         *     }
+         */
         UpstreamCodes: {
             /** @description Most frequent first; at most 64. */
             codes: components["schemas"]["CodeOutcome"][];
@@ -2618,7 +3161,7 @@ export interface components {
         UpstreamFailure: {
             /**
              * Format: date-time
-             * @description When.
+             * @description When the call failed.
              */
             at?: string | null;
             /** @description The HTTP status, SMTP reply, SES code, or a word for a failure without an answer. */
@@ -2687,7 +3230,14 @@ export interface components {
              */
             p95: number;
         };
-        /** @description The effect of a webhook. */
+        /**
+         * @description The effect of a webhook.
+         * @example {
+         *       "changed": true,
+         *       "jobId": "01a1e20c-835f-7f54-a1de-93085b88f45f",
+         *       "status": "completed"
+         *     }
+         */
         WebhookReceipt: {
             /**
              * @description Whether the webhook changed the job. `false` if it is a repetition, if the job has ended or moved on, or if the
@@ -2697,7 +3247,7 @@ export interface components {
             /** @description The job's id. */
             jobId: string;
             /** @description The job's status afterwards. */
-            status: string;
+            status: components["schemas"]["JobStatus"];
         };
         /**
          * @description Why a job waits and until when.
@@ -2800,6 +3350,17 @@ export interface components {
                 "application/problem+json": components["schemas"]["Problem"];
             };
         };
+        /** @description `method-not-allowed`: This path does not support the method. */
+        MethodNotAllowed: {
+            headers: {
+                /** @description The methods of the path. */
+                Allow?: string;
+                [name: string]: unknown;
+            };
+            content: {
+                "application/problem+json": components["schemas"]["Problem"];
+            };
+        };
         /** @description `not-found`: Not found. */
         NotFound: {
             headers: {
@@ -2809,8 +3370,8 @@ export interface components {
                 "application/problem+json": components["schemas"]["Problem"];
             };
         };
-        /** @description `queue-full`: The queue is full. `not-in-time`: The job cannot start before it expires. `store-unavailable`: The store does not answer. `stopping`: The server is stopping. */
-        QueueFullOrNotInTimeOrStoreUnavailableOrStopping: {
+        /** @description `queue-full`: The queue is full. `not-in-time`: The job cannot start before it expires. `too-many-bodies`: Too many bodies are being received. `store-unavailable`: The store does not answer. `stopping`: The server is stopping. */
+        QueueFullOrNotInTimeOrTooManyBodiesOrStoreUnavailableOrStopping: {
             headers: {
                 /** @description Seconds after which to try again. */
                 "Retry-After"?: number;
@@ -2820,8 +3381,8 @@ export interface components {
                 "application/problem+json": components["schemas"]["Problem"];
             };
         };
-        /** @description `queue-full`: The queue is full. `not-in-time`: The job cannot start before it expires. `store-unavailable`: The store does not answer. `stopping`: The server is stopping. `job-dropped`: The job was dropped. */
-        QueueFullOrNotInTimeOrStoreUnavailableOrStoppingOrJobDropped: {
+        /** @description `queue-full`: The queue is full. `not-in-time`: The job cannot start before it expires. `too-many-bodies`: Too many bodies are being received. `store-unavailable`: The store does not answer. `stopping`: The server is stopping. `job-dropped`: The job was dropped. */
+        QueueFullOrNotInTimeOrTooManyBodiesOrStoreUnavailableOrStoppingOrJobDropped: {
             headers: {
                 /** @description Seconds after which to try again. */
                 "Retry-After"?: number;
@@ -2831,8 +3392,8 @@ export interface components {
                 "application/problem+json": components["schemas"]["Problem"];
             };
         };
-        /** @description `queue-full`: The queue is full. `store-unavailable`: The store does not answer. */
-        QueueFullOrStoreUnavailable: {
+        /** @description `queue-full`: The queue is full. `too-many-bodies`: Too many bodies are being received. `store-unavailable`: The store does not answer. */
+        QueueFullOrTooManyBodiesOrStoreUnavailable: {
             headers: {
                 /** @description Seconds after which to try again. */
                 "Retry-After"?: number;
@@ -2882,6 +3443,28 @@ export interface components {
         /** @description `too-large`: The body is too large. */
         TooLarge: {
             headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/problem+json": components["schemas"]["Problem"];
+            };
+        };
+        /** @description `too-many-bodies`: Too many bodies are being received. `store-unavailable`: The store does not answer. */
+        TooManyBodiesOrStoreUnavailable: {
+            headers: {
+                /** @description Seconds after which to try again. */
+                "Retry-After"?: number;
+                [name: string]: unknown;
+            };
+            content: {
+                "application/problem+json": components["schemas"]["Problem"];
+            };
+        };
+        /** @description `too-many-bodies`: Too many bodies are being received. `store-unavailable`: The store does not answer. `stopping`: The server is stopping. */
+        TooManyBodiesOrStoreUnavailableOrStopping: {
+            headers: {
+                /** @description Seconds after which to try again. */
+                "Retry-After"?: number;
                 [name: string]: unknown;
             };
             content: {
@@ -2963,6 +3546,7 @@ export interface operations {
                     "text/plain": string;
                 };
             };
+            422: components["responses"]["Invalid"];
         };
     };
     getMetrics: {
@@ -2986,6 +3570,7 @@ export interface operations {
             };
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
+            422: components["responses"]["Invalid"];
             503: components["responses"]["StoreUnavailable"];
         };
     };
@@ -3041,7 +3626,7 @@ export interface operations {
             422: components["responses"]["InvalidOrIdempotencyConflict"];
             429: components["responses"]["QuotaExceeded"];
             502: components["responses"]["UpstreamFailed"];
-            503: components["responses"]["QueueFullOrNotInTimeOrStoreUnavailableOrStoppingOrJobDropped"];
+            503: components["responses"]["QueueFullOrNotInTimeOrTooManyBodiesOrStoreUnavailableOrStoppingOrJobDropped"];
             504: components["responses"]["UpstreamTimeout"];
             /** @description The upstream's status, headers and body, or those from the cache */
             default: {
@@ -3126,7 +3711,7 @@ export interface operations {
             422: components["responses"]["InvalidOrIdempotencyConflict"];
             429: components["responses"]["QuotaExceeded"];
             502: components["responses"]["UpstreamFailed"];
-            503: components["responses"]["QueueFullOrNotInTimeOrStoreUnavailableOrStoppingOrJobDropped"];
+            503: components["responses"]["QueueFullOrNotInTimeOrTooManyBodiesOrStoreUnavailableOrStoppingOrJobDropped"];
             504: components["responses"]["UpstreamTimeout"];
             /** @description The upstream's status, headers and body, or those from the cache */
             default: {
@@ -3211,7 +3796,7 @@ export interface operations {
             422: components["responses"]["InvalidOrIdempotencyConflict"];
             429: components["responses"]["QuotaExceeded"];
             502: components["responses"]["UpstreamFailed"];
-            503: components["responses"]["QueueFullOrNotInTimeOrStoreUnavailableOrStoppingOrJobDropped"];
+            503: components["responses"]["QueueFullOrNotInTimeOrTooManyBodiesOrStoreUnavailableOrStoppingOrJobDropped"];
             504: components["responses"]["UpstreamTimeout"];
             /** @description The upstream's status, headers and body, or those from the cache */
             default: {
@@ -3296,7 +3881,7 @@ export interface operations {
             422: components["responses"]["InvalidOrIdempotencyConflict"];
             429: components["responses"]["QuotaExceeded"];
             502: components["responses"]["UpstreamFailed"];
-            503: components["responses"]["QueueFullOrNotInTimeOrStoreUnavailableOrStoppingOrJobDropped"];
+            503: components["responses"]["QueueFullOrNotInTimeOrTooManyBodiesOrStoreUnavailableOrStoppingOrJobDropped"];
             504: components["responses"]["UpstreamTimeout"];
             /** @description The upstream's status, headers and body, or those from the cache */
             default: {
@@ -3375,7 +3960,7 @@ export interface operations {
             422: components["responses"]["InvalidOrIdempotencyConflict"];
             429: components["responses"]["QuotaExceeded"];
             502: components["responses"]["UpstreamFailed"];
-            503: components["responses"]["QueueFullOrNotInTimeOrStoreUnavailableOrStoppingOrJobDropped"];
+            503: components["responses"]["QueueFullOrNotInTimeOrTooManyBodiesOrStoreUnavailableOrStoppingOrJobDropped"];
             504: components["responses"]["UpstreamTimeout"];
             /** @description The upstream's status, headers and body, or those from the cache */
             default: {
@@ -3454,7 +4039,7 @@ export interface operations {
             422: components["responses"]["InvalidOrIdempotencyConflict"];
             429: components["responses"]["QuotaExceeded"];
             502: components["responses"]["UpstreamFailed"];
-            503: components["responses"]["QueueFullOrNotInTimeOrStoreUnavailableOrStoppingOrJobDropped"];
+            503: components["responses"]["QueueFullOrNotInTimeOrTooManyBodiesOrStoreUnavailableOrStoppingOrJobDropped"];
             504: components["responses"]["UpstreamTimeout"];
             /** @description The upstream's status, headers and body, or those from the cache */
             default: {
@@ -3539,7 +4124,7 @@ export interface operations {
             422: components["responses"]["InvalidOrIdempotencyConflict"];
             429: components["responses"]["QuotaExceeded"];
             502: components["responses"]["UpstreamFailed"];
-            503: components["responses"]["QueueFullOrNotInTimeOrStoreUnavailableOrStoppingOrJobDropped"];
+            503: components["responses"]["QueueFullOrNotInTimeOrTooManyBodiesOrStoreUnavailableOrStoppingOrJobDropped"];
             504: components["responses"]["UpstreamTimeout"];
             /** @description The upstream's status, headers and body, or those from the cache */
             default: {
@@ -3584,6 +4169,7 @@ export interface operations {
                     "text/plain": string;
                 };
             };
+            422: components["responses"]["Invalid"];
             503: components["responses"]["StoreUnavailableOrStopping"];
         };
     };
@@ -3607,6 +4193,7 @@ export interface operations {
             };
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
+            422: components["responses"]["Invalid"];
             503: components["responses"]["StoreUnavailable"];
         };
     };
@@ -3625,11 +4212,23 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example [
+                     *       {
+                     *         "degraded": false,
+                     *         "degradedUntil": null,
+                     *         "failures": 1,
+                     *         "name": "fal",
+                     *         "state": "closed"
+                     *       }
+                     *     ]
+                     */
                     "application/json": components["schemas"]["Breaker"][];
                 };
             };
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
+            422: components["responses"]["Invalid"];
             503: components["responses"]["StoreUnavailable"];
         };
     };
@@ -3658,6 +4257,7 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            422: components["responses"]["Invalid"];
             503: components["responses"]["StoreUnavailable"];
         };
     };
@@ -3686,6 +4286,7 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            422: components["responses"]["Invalid"];
             503: components["responses"]["StoreUnavailable"];
         };
     };
@@ -3714,6 +4315,7 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            422: components["responses"]["Invalid"];
             503: components["responses"]["StoreUnavailable"];
         };
     };
@@ -3742,6 +4344,7 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            422: components["responses"]["Invalid"];
             503: components["responses"]["StoreUnavailable"];
         };
     };
@@ -3770,6 +4373,7 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            422: components["responses"]["Invalid"];
             503: components["responses"]["StoreUnavailable"];
         };
     };
@@ -3935,7 +4539,7 @@ export interface operations {
             409: components["responses"]["Conflict"];
             413: components["responses"]["TooLarge"];
             422: components["responses"]["Invalid"];
-            503: components["responses"]["StoreUnavailable"];
+            503: components["responses"]["TooManyBodiesOrStoreUnavailable"];
         };
     };
     listReplays: {
@@ -3958,6 +4562,7 @@ export interface operations {
             };
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
+            422: components["responses"]["Invalid"];
             503: components["responses"]["StoreUnavailable"];
         };
     };
@@ -3986,6 +4591,7 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            422: components["responses"]["Invalid"];
             503: components["responses"]["StoreUnavailable"];
         };
     };
@@ -4014,6 +4620,7 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            422: components["responses"]["Invalid"];
             503: components["responses"]["StoreUnavailable"];
         };
     };
@@ -4085,6 +4692,7 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            422: components["responses"]["Invalid"];
             503: components["responses"]["StoreUnavailable"];
         };
     };
@@ -4113,6 +4721,7 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            422: components["responses"]["Invalid"];
             503: components["responses"]["StoreUnavailable"];
         };
     };
@@ -4166,7 +4775,7 @@ export interface operations {
             409: components["responses"]["Conflict"];
             413: components["responses"]["TooLarge"];
             422: components["responses"]["Invalid"];
-            503: components["responses"]["QueueFullOrStoreUnavailable"];
+            503: components["responses"]["QueueFullOrTooManyBodiesOrStoreUnavailable"];
         };
     };
     followEverything: {
@@ -4226,6 +4835,7 @@ export interface operations {
             };
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
+            422: components["responses"]["Invalid"];
             503: components["responses"]["StoreUnavailable"];
         };
     };
@@ -4539,11 +5149,75 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example [
+                     *       {
+                     *         "answers": {},
+                     *         "capacity": 1000000,
+                     *         "chain": [
+                     *           "fal"
+                     *         ],
+                     *         "deadLetters": 12,
+                     *         "finished": 930,
+                     *         "gates": [],
+                     *         "held": {
+                     *           "reason": "rate_limit",
+                     *           "until": "2026-11-16T01:50:36.120Z",
+                     *           "upstream": "fal"
+                     *         },
+                     *         "lastStart": "2026-11-16T01:50:39.120Z",
+                     *         "mode": "queue",
+                     *         "name": "render",
+                     *         "oldestWaitingAt": "2026-11-16T01:50:33.311Z",
+                     *         "paused": false,
+                     *         "pending": 1,
+                     *         "processing": 2,
+                     *         "queued": {
+                     *           "high": 1,
+                     *           "low": 0,
+                     *           "normal": 3
+                     *         },
+                     *         "quotes": {
+                     *           "count": 410,
+                     *           "p50Sec": 0.2,
+                     *           "p95Sec": 1.4
+                     *         },
+                     *         "rates": {
+                     *           "accepted": 1.1,
+                     *           "answered": 0,
+                     *           "completed": 0.9,
+                     *           "dropped": 0,
+                     *           "failed": 0,
+                     *           "seconds": 60,
+                     *           "started": 1
+                     *         },
+                     *         "totals": {
+                     *           "accepted": 950,
+                     *           "cacheHits": 0,
+                     *           "cancelled": 1,
+                     *           "coalesced": 4,
+                     *           "completed": 925,
+                     *           "deadLetters": 13,
+                     *           "deadLettersTrimmed": 1,
+                     *           "expired": 0,
+                     *           "failed": 13,
+                     *           "fallbacks": 0,
+                     *           "preempted": 0,
+                     *           "refused": 0,
+                     *           "started": 990
+                     *         },
+                     *         "ttlSec": 3600,
+                     *         "waitingBytes": 5120,
+                     *         "willExpire": 0
+                     *       }
+                     *     ]
+                     */
                     "application/json": components["schemas"]["Lane"][];
                 };
             };
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
+            422: components["responses"]["Invalid"];
             503: components["responses"]["StoreUnavailable"];
         };
     };
@@ -4572,6 +5246,7 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            422: components["responses"]["Invalid"];
             503: components["responses"]["StoreUnavailable"];
         };
     };
@@ -4609,6 +5284,8 @@ export interface operations {
                 headers: {
                     /** @description Where the response comes from (RFC 9211). */
                     "Cache-Status"?: string;
+                    /** @description The job's id. */
+                    "Eclusa-Job-Id"?: string;
                     /** @description `wait=N`, with the seconds granted. */
                     "Preference-Applied"?: string;
                     [name: string]: unknown;
@@ -4640,7 +5317,7 @@ export interface operations {
             409: components["responses"]["Conflict"];
             413: components["responses"]["TooLarge"];
             422: components["responses"]["InvalidOrIdempotencyConflict"];
-            503: components["responses"]["QueueFullOrNotInTimeOrStoreUnavailableOrStopping"];
+            503: components["responses"]["QueueFullOrNotInTimeOrTooManyBodiesOrStoreUnavailableOrStopping"];
         };
     };
     enqueueJobs: {
@@ -4665,6 +5342,18 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example [
+                     *       {
+                     *         "eta": "2026-11-16T01:50:36.120Z",
+                     *         "expiresAt": "2026-11-16T02:50:33.311Z",
+                     *         "jobId": "01a1e20c-835f-7f54-a1de-93085b88f45f",
+                     *         "lane": "render",
+                     *         "position": 3,
+                     *         "status": "queued"
+                     *       }
+                     *     ]
+                     */
                     "application/json": components["schemas"]["BatchAnswer"][];
                 };
             };
@@ -4676,7 +5365,7 @@ export interface operations {
             409: components["responses"]["Conflict"];
             413: components["responses"]["TooLarge"];
             422: components["responses"]["Invalid"];
-            503: components["responses"]["StoreUnavailableOrStopping"];
+            503: components["responses"]["TooManyBodiesOrStoreUnavailableOrStopping"];
         };
     };
     pauseLane: {
@@ -4704,6 +5393,7 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            422: components["responses"]["Invalid"];
             503: components["responses"]["StoreUnavailable"];
         };
     };
@@ -4732,6 +5422,7 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            422: components["responses"]["Invalid"];
             503: components["responses"]["StoreUnavailable"];
         };
     };
@@ -4792,6 +5483,7 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            422: components["responses"]["Invalid"];
             503: components["responses"]["StoreUnavailable"];
         };
     };
@@ -4827,7 +5519,7 @@ export interface operations {
             408: components["responses"]["TooSlow"];
             413: components["responses"]["TooLarge"];
             422: components["responses"]["Invalid"];
-            503: components["responses"]["StoreUnavailable"];
+            503: components["responses"]["TooManyBodiesOrStoreUnavailable"];
         };
     };
     acquire: {
@@ -4863,7 +5555,7 @@ export interface operations {
             413: components["responses"]["TooLarge"];
             422: components["responses"]["Invalid"];
             429: components["responses"]["QuotaExceeded"];
-            503: components["responses"]["StoreUnavailableOrStopping"];
+            503: components["responses"]["TooManyBodiesOrStoreUnavailableOrStopping"];
         };
     };
     listPolicies: {
@@ -4924,7 +5616,7 @@ export interface operations {
             408: components["responses"]["TooSlow"];
             413: components["responses"]["TooLarge"];
             422: components["responses"]["Invalid"];
-            503: components["responses"]["StoreUnavailable"];
+            503: components["responses"]["TooManyBodiesOrStoreUnavailable"];
         };
     };
     getPolicy: {
@@ -4979,6 +5671,7 @@ export interface operations {
                     "application/json": components["schemas"]["Session"];
                 };
             };
+            422: components["responses"]["Invalid"];
             503: components["responses"]["StoreUnavailable"];
         };
     };
@@ -5012,7 +5705,7 @@ export interface operations {
             408: components["responses"]["TooSlow"];
             413: components["responses"]["TooLarge"];
             422: components["responses"]["Invalid"];
-            503: components["responses"]["StoreUnavailable"];
+            503: components["responses"]["TooManyBodiesOrStoreUnavailable"];
         };
     };
     signOut: {
@@ -5032,6 +5725,7 @@ export interface operations {
                 content?: never;
             };
             403: components["responses"]["ForeignSite"];
+            422: components["responses"]["Invalid"];
             503: components["responses"]["StoreUnavailable"];
         };
     };
@@ -5055,6 +5749,7 @@ export interface operations {
             };
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
+            422: components["responses"]["Invalid"];
             503: components["responses"]["StoreUnavailable"];
         };
     };
@@ -5073,11 +5768,40 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example [
+                     *       {
+                     *         "breaker": "closed",
+                     *         "errorsLastMinute": 1,
+                     *         "gates": [
+                     *           {
+                     *             "level": 0,
+                     *             "limit": 10,
+                     *             "open": false,
+                     *             "reason": "rate_limit",
+                     *             "until": "2026-11-16T01:50:36.120Z"
+                     *           }
+                     *         ],
+                     *         "inFlight": 2,
+                     *         "lastFailure": {
+                     *           "at": "2026-11-16T01:50:12.000Z",
+                     *           "code": "503"
+                     *         },
+                     *         "latencyMs": {
+                     *           "p50": 850,
+                     *           "p95": 2100
+                     *         },
+                     *         "name": "fal",
+                     *         "requestsLastMinute": 58
+                     *       }
+                     *     ]
+                     */
                     "application/json": components["schemas"]["Upstream"][];
                 };
             };
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
+            422: components["responses"]["Invalid"];
             503: components["responses"]["StoreUnavailable"];
         };
     };
@@ -5106,6 +5830,7 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            422: components["responses"]["Invalid"];
             503: components["responses"]["StoreUnavailable"];
         };
     };
@@ -5134,6 +5859,7 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            422: components["responses"]["Invalid"];
             503: components["responses"]["StoreUnavailable"];
         };
     };
@@ -5174,7 +5900,7 @@ export interface operations {
             408: components["responses"]["TooSlow"];
             413: components["responses"]["TooLarge"];
             422: components["responses"]["Invalid"];
-            503: components["responses"]["StoreUnavailable"];
+            503: components["responses"]["TooManyBodiesOrStoreUnavailable"];
         };
     };
     jobEnded: {
