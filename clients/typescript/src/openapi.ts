@@ -2987,6 +2987,7 @@ export interface components {
          *           "consecutiveBatchCount": 1,
          *           "currentPriority": 5,
          *           "lastProcessedAt": "2026-11-16T01:50:33.514Z",
+         *           "next": true,
          *           "processing": 2,
          *           "queued": 4,
          *           "roundsWithoutProcessing": 0,

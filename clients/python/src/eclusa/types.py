@@ -95,6 +95,15 @@ class ShownRequest(TypedDict, total=False):
     body: Any
 
 
+class _PastWait(TypedDict):
+    reason: str
+
+
+class PastWait(_PastWait, total=False):
+    since: Optional[str]
+    until: Optional[str]
+
+
 class _TimelineEntry(TypedDict):
     event: str
 
@@ -104,6 +113,7 @@ class TimelineEntry(_TimelineEntry, total=False):
     detail: Optional[str]
     upstream: Optional[str]
     code: Optional[str]
+    waited: Optional[PastWait]
 
 
 class _Job(TypedDict):
@@ -141,6 +151,7 @@ class JobEvent(_JobEvent, total=False):
     detail: Optional[str]
     upstream: Optional[str]
     code: Optional[str]
+    waited: Optional[PastWait]
     job: Optional[Job]
 
 

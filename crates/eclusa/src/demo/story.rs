@@ -107,7 +107,7 @@ pub(super) async fn play(address: SocketAddr, clock: Arc<dyn Clock>, print: impl
                     initech.post("/proxy/invoice/issue", &format!(r#"{{"number":{round}}}"#)).await;
                 }
                 Action::Replay => {
-                    initech.post("/v1/dead-letters/replay", r#"{"filter":{"lane":"invoice"}}"#).await;
+                    initech.operate("/v1/dead-letters/replay", r#"{"filter":{"lane":"invoice"}}"#).await;
                 }
                 Action::None => {}
             }

@@ -134,7 +134,7 @@ fn history() -> Value {
 
 fn tenants() -> Value {
     json!({ "tenants": [{ "companyId": "acme", "roundsWithoutProcessing": 0, "currentPriority": 5,
-        "totalProcessed": 940, "consecutiveBatchCount": 1, "queued": 4, "processing": 2, "weight": 1,
+        "totalProcessed": 940, "consecutiveBatchCount": 1, "queued": 4, "processing": 2, "weight": 1, "next": true,
         "lastProcessedAt": "2026-11-16T01:50:33.514Z" }] })
 }
 

@@ -118,8 +118,8 @@ fn assert_has(rows: &[String], part: &str) {
 #[test]
 fn everything_fits_on_the_smallest_screen() {
     let expected = [
-        "● `bureau` has used its 60 requests for this minute: 22 jobs wait, the last starts",
-        "  at 14:04:00 UTC.",
+        "● `bureau` has used its 60 requests for this minute: 22 jobs wait, the last",
+        "  starts at 14:04:00 UTC.",
         "  Everything else flows.                         http://127.0.0.1:8080  14:03:24",
         "! The breaker of `moody` is open until 14:03:29 UTC.  (+1 more: eclusa status)",
         "",

@@ -2,6 +2,8 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use eclusa_core::layout::FORMAT;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
@@ -18,23 +20,35 @@ const RULES: &str = "[lanes.work]\nchain = [\"up\"]\n[upstreams.up]\nurl = \"htt
 const QUESTIONS: &str = "eclusa:{main}@0:ask:";
 const ANSWERS: &str = "eclusa:{main}@0:tell:";
 
-/// A way to the server on which messages to channels with this prefix become messages of the next version.
-async fn newer(redis: &RedisServer, prefix: &'static str) -> String {
+/// The version of messages, with which they begin.
+const VERSION: u8 = 1;
+
+/// Which messages become messages of the next version.
+struct Newer {
+    /// The prefix of their channels.
+    prefix: &'static str,
+    begun: AtomicBool,
+}
+
+/// A way to the server on which messages to channels with this prefix become messages of the next version, once it has
+/// begun.
+async fn newer(redis: &RedisServer, newer: &Arc<Newer>) -> String {
+    let newer = newer.clone();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let (address, server) = (listener.local_addr().unwrap(), redis.address());
     tokio::spawn(async move {
         while let Ok((client, _)) = listener.accept().await {
-            tokio::spawn(relay(client, server, prefix));
+            tokio::spawn(relay(client, server, newer.clone()));
         }
     });
     format!("redis://{address}")
 }
 
-async fn relay(client: TcpStream, server: SocketAddr, prefix: &'static str) -> io::Result<()> {
+async fn relay(client: TcpStream, server: SocketAddr, newer: Arc<Newer>) -> io::Result<()> {
     let (replies, commands) = TcpStream::connect(server).await?.into_split();
     let (asks, told) = client.into_split();
     tokio::select! {
-        ended = relay_commands(asks, commands, prefix) => ended,
+        ended = relay_commands(asks, commands, &newer) => ended,
         ended = relay_replies(replies, told) => ended,
     }
 }
@@ -45,7 +59,7 @@ async fn relay_replies(mut replies: OwnedReadHalf, mut told: OwnedWriteHalf) -> 
 
 /// Commands are arrays of strings, each after its length. A message follows the name of its channel and begins with
 /// its version.
-async fn relay_commands(asks: OwnedReadHalf, mut commands: OwnedWriteHalf, prefix: &str) -> io::Result<()> {
+async fn relay_commands(asks: OwnedReadHalf, mut commands: OwnedWriteHalf, newer: &Newer) -> io::Result<()> {
     let mut asks = BufReader::new(asks);
     let mut previous = Vec::new();
     loop {
@@ -58,9 +72,9 @@ async fn relay_commands(asks: OwnedReadHalf, mut commands: OwnedWriteHalf, prefi
             let len: usize = std::str::from_utf8(len).unwrap().trim_end().parse().unwrap();
             let mut word = vec![0; len + 2];
             asks.read_exact(&mut word).await?;
-            if previous.starts_with(prefix.as_bytes()) {
-                word[0] += 1;
-            }
+            // A subscription names channels only.
+            let message = previous.starts_with(newer.prefix.as_bytes()) && word[0] == VERSION;
+            word[0] += u8::from(message && newer.begun.load(Ordering::Relaxed));
             commands.write_all(&word).await?;
             previous = word;
         }
@@ -84,15 +98,19 @@ async fn exits(url: &str, cause: &str) {
 async fn a_process_whose_messages_are_newer_than_the_owner_exits_with_the_reason() {
     let redis = RedisServer::start();
     let owner = start(&redis, RULES).await;
-    exits(&newer(&redis, QUESTIONS).await, "the owner cannot read the question").await;
+    let questions = Arc::new(Newer { prefix: QUESTIONS, begun: true.into() });
+    exits(&newer(&redis, &questions).await, "the owner cannot read the question").await;
     assert_eq!(owner.get("/readyz").await.status, 200);
 }
 
 #[tokio::test]
 async fn a_process_that_cannot_read_the_answers_of_a_newer_owner_exits_with_the_reason() {
     let redis = RedisServer::start();
-    let owner = Program::start(&config(&newer(&redis, ANSWERS).await), &[]).await;
+    let answers = Arc::new(Newer { prefix: ANSWERS, begun: false.into() });
+    let owner = Program::start(&config(&newer(&redis, &answers).await), &[]).await;
     owner.until("/readyz", |answer| answer.status == 200).await;
+    // Until it owns, it asks itself and must be able to read its own answers.
+    answers.begun.store(true, Ordering::Relaxed);
     exits(&redis.url(), "the owner's answers cannot be read").await;
     assert_eq!(owner.get("/readyz").await.status, 200);
 }
