@@ -84,7 +84,7 @@ describe('of other servers', () => {
 
   test.each([
     ['the sign-in page', lane + key, 'Sign in'],
-    ['the first page of a fresh one', lane, 'Send the first job.'],
+    ['the first page of a fresh one', lane, 'No job has been sent yet.'],
   ])('%s', async (_, config, heading) => {
     const server = await Server.start(config);
     servers.push(server);
