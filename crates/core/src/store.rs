@@ -62,7 +62,7 @@ impl<T, F: Future<Output = Result<T, StoreError>> + Send> Answer<T> for F {}
 /// Atomic, batched verbs and a read side. A store has its own clock, so that all processes that share it agree on the
 /// time. It answers once the result is durable.
 ///
-/// Verbs are told durations, so no process's own clock decides when something starts or ends. The moments in answers
+/// Verbs take durations, so no process's own clock decides when something starts or ends. The moments in answers
 /// are by the store's clock: they are displayed, or compared with `now` of the same answer. A worker counts its lease
 /// from before it asked, on its own monotonic clock. The only moments in questions are those that people write: scheduled
 /// times, and the bounds of a search.

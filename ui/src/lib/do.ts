@@ -152,7 +152,7 @@ const NAMED = 10;
 
 type Letters = { jobId: string; outboxId: string }[];
 
-/** One letter after the other; `done` is told of each. One that is gone meanwhile is done. */
+/** One letter after the other; calls `done` after each. One that no longer exists counts as done. */
 function askForEach(
   letters: Letters,
   words: { title: string; body: string; label: string; danger?: boolean; said: (count: number, shown: string) => string },

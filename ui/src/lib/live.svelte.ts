@@ -13,7 +13,7 @@ import type { Alerts, Fleet, Lane, Status, Upstream } from './types';
 
 export type Connection = 'connecting' | 'live' | 'lost' | 'polling';
 
-/** How the tab tells whoever has the stream. */
+/** Messages from a tab to the owner of the stream. */
 type Line = (told: Told) => void;
 
 /** The worker of all tabs. One that cannot be started is replaced by a stream of the tab's own. */

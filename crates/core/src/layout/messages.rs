@@ -51,7 +51,7 @@ pub struct SentRules<'a> {
     pub spec: &'a [u8],
 }
 
-/// What is read of questions of any version: whom to answer.
+/// The part of a message of any version that an owner needs to refuse its questions.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QuestionsHeader {
     /// The asking process.
