@@ -4,7 +4,7 @@
 //! included, leave when their group is durable, so a crash cannot take back anything that was answered.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
 use eclusa_core::gate::{GateChange, PublicGates};
@@ -28,6 +28,9 @@ const STAGED: u32 = 16 << 20;
 const STAGED_SHARED: u32 = 1 << 20;
 /// The most bytes of payloads and questions in a chunk on Redis, unless a single question is longer.
 const MAX_CHUNK: usize = 1 << 20;
+
+/// How often a thread yields while another one uses the engine, before it sleeps.
+const YIELDS: u32 = 200;
 
 /// Callers that follow each other faster than this are likely to be ready at the same time and share a group.
 const CROWD: Duration = Duration::from_micros(60);
@@ -154,8 +157,16 @@ impl Stage {
         Self { desk: Some(desk), ..self }
     }
 
+    /// Yields before it sleeps: the engine is never busy for long, and falling asleep and being woken takes longer.
     /// Stops the stage if a verb panicked: the engine is in an unknown state, which must not become durable.
     fn lock(&self) -> MutexGuard<'_, StageState> {
+        for _ in 0..YIELDS {
+            match self.state.try_lock() {
+                Ok(state) => return state,
+                Err(TryLockError::WouldBlock) => std::thread::yield_now(),
+                Err(TryLockError::Poisoned(_)) => break,
+            }
+        }
         self.state.lock().unwrap_or_else(|poisoned: PoisonError<_>| {
             let mut state = poisoned.into_inner();
             let cause = "a rule failed unexpectedly; see the log".into();
