@@ -120,6 +120,9 @@ impl OwnerThread {
                 Wanted::Snapshot { number, first } => work.snapshot(number, first, journal, shared),
             });
             self.react();
+            if !matches!(step, Step::Send(Command::Append(_))) {
+                self.work.answer_callers();
+            }
             match step {
                 Step::Send(command) => {
                     let reply = self.execute(command);
@@ -244,11 +247,12 @@ impl OwnerThread {
             },
             Command::Tail => Reply::Tail(self.journal.tail()?),
             Command::Append(append) => {
-                let reply = self.journal.append(&append, &self.work.public)?;
-                if matches!(reply, Reply::Appended { .. }) {
-                    self.work.public.clear();
+                let public = std::mem::take(&mut self.work.public);
+                let reply = self.journal.append(&append, &public, || self.work.answer_callers());
+                if !matches!(reply, Ok(Reply::Appended { .. })) {
+                    self.work.public = public;
                 }
-                reply
+                reply?
             }
             Command::Confirm => self.journal.confirm()?,
             Command::Claim(claim) => self.journal.claim(claim, CLAIMS_MS)?,

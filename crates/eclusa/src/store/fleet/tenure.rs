@@ -124,6 +124,7 @@ impl OwnerThread {
 
     /// Fails everything that waits to become durable, here and at other processes.
     pub(super) fn give_up(&mut self, error: &StoreError) {
+        self.work.answer_callers();
         if let Some(stage) = self.work.stage.take() {
             stage.stop(error.clone());
         }

@@ -39,6 +39,8 @@ pub(super) struct Work {
     /// Batches that were handed out: their number, the callers that wait for them, and their gate changes.
     pub(super) groups: VecDeque<(u64, Durable, Vec<GateChange>)>,
     pub(super) handed: u64,
+    /// How many batches are durable.
+    durable: u64,
     /// The rest of a snapshot, and the position of its first chunk.
     snapshot: VecDeque<Vec<u8>>,
     snapshot_from: Option<Position>,
@@ -173,19 +175,22 @@ impl Work {
         Some(Batch { chunk: Some(chunk), answers })
     }
 
+    /// Notes that batches are durable. Their callers are answered while the server works on the next append, or before
+    /// this thread does anything else.
     pub(super) fn durable(&mut self, batches: u64) {
-        while let Some((batch, ..)) = self.groups.front()
-            && *batch <= batches
-        {
-            if let Some((_, durable, gates)) = self.groups.pop_front() {
-                resolve(&durable, Ok(()));
-                log_changes(&gates, Decided::Here);
-            }
-        }
-        if self.groups.is_empty()
+        self.durable = self.durable.max(batches);
+        if self.groups.back().is_none_or(|(last, ..)| *last <= batches)
             && let Some(stage) = &self.stage
         {
             stage.written();
+        }
+    }
+
+    /// Answers the callers whose batches are durable.
+    pub(super) fn answer_callers(&mut self) {
+        while let Some((_, durable, gates)) = self.groups.pop_front_if(|(batch, ..)| *batch <= self.durable) {
+            resolve(&durable, Ok(()));
+            log_changes(&gates, Decided::Here);
         }
     }
 }

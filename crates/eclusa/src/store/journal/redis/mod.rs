@@ -14,7 +14,7 @@ use eclusa_core::{Span, Time};
 use eclusa_fleet::{
     Append, Claim, Look, Position, ProcessId, Refusal, Reply, RunId, Take, TakeReason, TermId, TermView,
 };
-use redis::{Cmd, ErrorKind, FromRedisValue, RedisError, Script, Value};
+use redis::{Cmd, Connection, ErrorKind, FromRedisValue, RedisError, Script, ServerErrorKind, Value};
 
 pub(in crate::store) use self::chunk::{ChunkError, FORMAT, Mark, decode, encode};
 use self::connection::Open;
@@ -169,33 +169,20 @@ impl RedisJournal {
         })
     }
 
+    /// Appends, and does `meanwhile` while the server works.
     pub(in crate::store) fn append(
         &mut self,
         append: &Append,
         public: &[PublicWrite],
+        meanwhile: impl FnOnce(),
     ) -> Result<Reply, RedisError> {
-        let keys = &self.keys;
+        let call = append_call(&self.keys, append, public);
         let reply: Vec<Value> = self.server.run(|open| {
             if open.run != append.run {
+                meanwhile();
                 return Ok(vec![Value::SimpleString("regressed".into())]);
             }
-            let mut call = APPEND.prepare_invoke();
-            call.key(keys.term()).key(keys.journal());
-            public.iter().for_each(|write| {
-                call.key(write.key.as_str());
-            });
-            let chunk = append.chunk.as_ref();
-            call.arg(append.term.to_string()).arg(&*append.run).arg(append.epoch).arg(append.number);
-            call.arg(chunk.map_or(&[][..], |chunk| &*chunk.bytes));
-            call.arg(chunk.map_or(String::new(), |chunk| stream_id(chunk.keep_from)));
-            call.arg(FORMAT).arg(keys.questions(append.term)).arg(u8::from(append.whole)).arg(public.len());
-            public.iter().for_each(|write| {
-                call.arg(&write.args);
-            });
-            for answer in &*append.answers {
-                call.arg(keys.answers(answer.to)).arg(&*answer.message);
-            }
-            call.invoke(&mut open.connection)
+            call_script(&APPEND, &call, &mut open.connection, meanwhile)
         })?;
         let reply = read_outcome(&reply)?;
         self.appended_on = self.server.connections();
@@ -339,6 +326,46 @@ fn reason(reason: TakeReason) -> &'static str {
         TakeReason::Silent => "silent",
         TakeReason::Settled => "settled",
         TakeReason::First => "first",
+    }
+}
+
+/// The call of the script that appends. It holds the chunk, so it is built without copies in between.
+fn append_call(keys: &Keys, append: &Append, public: &[PublicWrite]) -> Cmd {
+    let mut call = redis::cmd("EVALSHA");
+    call.arg(APPEND.get_hash()).arg(2 + public.len()).arg(keys.term()).arg(keys.journal());
+    public.iter().for_each(|write| {
+        call.arg(write.key.as_str());
+    });
+    let chunk = append.chunk.as_ref();
+    call.arg(append.term.to_string()).arg(&*append.run).arg(append.epoch).arg(append.number);
+    call.arg(chunk.map_or(&[][..], |chunk| &*chunk.bytes));
+    call.arg(chunk.map_or(String::new(), |chunk| stream_id(chunk.keep_from)));
+    call.arg(FORMAT).arg(keys.questions(append.term)).arg(u8::from(append.whole)).arg(public.len());
+    public.iter().for_each(|write| {
+        call.arg(&write.args);
+    });
+    for answer in &*append.answers {
+        call.arg(keys.answers(answer.to)).arg(&*answer.message);
+    }
+    call
+}
+
+/// Sends the call of a script, does `meanwhile`, and returns the reply. Loads the script if the server does not have it.
+fn call_script<T: FromRedisValue>(
+    script: &Script,
+    call: &Cmd,
+    connection: &mut Connection,
+    meanwhile: impl FnOnce(),
+) -> Result<T, RedisError> {
+    let sent = connection.send_packed_command(&call.get_packed_command());
+    meanwhile();
+    sent?;
+    match connection.recv_response().and_then(Value::extract_error) {
+        Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
+            script.load(connection)?;
+            call.query(connection)
+        }
+        reply => Ok(redis::from_redis_value(reply?)?),
     }
 }
 
