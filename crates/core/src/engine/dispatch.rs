@@ -185,16 +185,23 @@ impl Engine {
                     }
                     Offer::TenantWaits(bucket, denial) => {
                         self.park(round.lane, choice, (bucket, Tokens::ONE), denial.at, None);
-                        self.deny(round, None, denial);
+                        self.hold_line(round.lane, choice.line, (denial.reason, None), round.now);
+                        round.wake(denial.at);
                     }
                     Offer::LineWaits(hold, until) => {
                         let recheck_at =
                             (self.lane(round.lane).chain(choice.group).len() > 1).then_some(until);
                         self.park(round.lane, choice, (hold.bucket, hold.tokens), until, recheck_at);
-                        self.deny(round, Some(hold.upstream), NotUntil::new(Reason::RateLimit, until));
+                        let cause = (Reason::RateLimit, Some(hold.upstream));
+                        self.hold_line(round.lane, choice.line, cause, round.now);
+                        round.wake(until);
                     }
                 }
             }
+        }
+        // The lines that are left are parked, perhaps by an earlier dispatch.
+        if round.denied.is_none() {
+            round.denied = self.denied_alone(round.lane);
         }
     }
 
@@ -324,7 +331,8 @@ impl Engine {
         now: Time,
     ) -> Grant {
         let (lane, level) = (self.jobs[index].lane, self.jobs[index].level);
-        self.lane_mut(lane).lines[choice.line].ticket = None;
+        let waited = self.waited(index, choice.line, now);
+        self.release_line(lane, choice.line, now);
         self.stop_waiting(index);
         let expires = now + ask.lease;
         let lease = self.leases.issue(ask.nonce);
@@ -333,7 +341,6 @@ impl Engine {
         let tenant = self.lane(lane).tenants[self.jobs[index].tenant].name.clone();
         let holder = (Use::Job(index, lane), self.take_tenant(lane, &tenant, now));
         self.count_attempt(index, now);
-        let waited = self.waited(index, now);
         let at = self.enter_upstream(index, lease, holder, (upstream, waited), expires, now);
         let job = &mut self.jobs[index];
         job.phase = Phase::Processing { lease };
@@ -344,13 +351,6 @@ impl Engine {
             job.attempts += 1;
         }
         self.grant(index, lease, at, expires)
-    }
-
-    /// What held the lane while the job was in line.
-    fn waited(&self, index: JobIx, now: Time) -> Option<Box<Waited>> {
-        let job = &self.jobs[index];
-        let lane = self.lane(job.lane);
-        lane.holds.waited(job.in_line_since(), lane.chain(job.chain), now)
     }
 
     fn grant(&self, index: JobIx, lease: LeaseId, upstream: UpstreamIx, lease_expires: Time) -> Grant {

@@ -1,7 +1,8 @@
-//! What held a lane: the denials that its dispatches saw, so that a job that starts can tell why it had waited.
+//! What held a lane, or one of its lines: the denials that dispatches saw, so that a job that starts can tell why it had waited.
 //!
-//! Only a dispatch looks, and it looks anyway, so waiting jobs cost nothing. Denials of a single line or tenant are left out:
-//! others pass them. A brief hold does not replace the memory of a long one.
+//! Only a dispatch looks, and it looks anyway, so waiting jobs cost nothing. What denies a single line (a scoped bucket or a limit
+//! of its tenant, where it is parked) is remembered by the line, because others pass it. That is not stored: after a restart
+//! lines are parked anew, and their holds begin then. A brief hold does not replace the memory of a long one.
 
 use crate::gate::Reason;
 use crate::table::UpstreamIx;
@@ -11,7 +12,7 @@ use crate::timeline::Waited;
 /// Shorter holds are forgotten, and shorter gaps between two holds for the same reason do not count.
 const BRIEF: Span = Span::from_secs(1);
 
-/// What denied the most urgent job of a lane.
+/// What denied the most urgent job of a lane, or of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct HoldCause {
     pub(crate) reason: Reason,
@@ -19,7 +20,7 @@ pub(crate) struct HoldCause {
     pub(crate) upstream: Option<u32>,
 }
 
-/// A hold of a lane.
+/// A hold of a lane or line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PastHold {
     pub(crate) cause: HoldCause,
@@ -38,7 +39,7 @@ impl PastHold {
     }
 }
 
-/// The newest hold of a lane, and the one before it that was not brief.
+/// The newest hold of a lane or line, and the one before it that was not brief.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Holds {
     pub(crate) newest: Option<PastHold>,

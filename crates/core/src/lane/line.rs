@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::{Index, IndexMut};
 use std::sync::Arc;
 
+use super::holds::Holds;
 use crate::job::Level;
 use crate::table::{BucketIx, GroupIx, JobIx, Keyed, LaneIx, LineIx, Lookup, Table, TenantIx, UpstreamIx};
 use crate::time::Time;
@@ -53,6 +54,8 @@ pub(crate) struct Line {
     pub(crate) ticket: Option<u64>,
     /// The scoped bucket it waits for; boxed because few lines do.
     pub(crate) parked: Option<Box<(BucketIx, Parked)>>,
+    /// What held it alone: scoped buckets and limits of its tenant. `None` until it is first parked; not stored.
+    pub(crate) holds: Option<Box<Holds>>,
 }
 
 impl Keyed for Line {
@@ -124,7 +127,8 @@ impl Lines {
         if let Some(line) = self.by_key.find(&self.table, &key) {
             return line;
         }
-        let line = self.table.insert(Line { key, jobs: BTreeMap::new(), ticket: None, parked: None });
+        let line =
+            self.table.insert(Line { key, jobs: BTreeMap::new(), ticket: None, parked: None, holds: None });
         self.by_key.add(&self.table, line);
         line
     }
@@ -157,7 +161,7 @@ mod tests {
     fn the_position_in_a_line_is_exact_at_its_ends_and_never_beyond() {
         let (level, group, tenant) = (Level::Normal, GroupIx(0), TenantIx(0));
         let key = LineKey { level, group, tenant, limited: None, holds: None };
-        let mut line = Line { key, jobs: BTreeMap::new(), ticket: None, parked: None };
+        let mut line = Line { key, jobs: BTreeMap::new(), ticket: None, parked: None, holds: None };
         assert_eq!(line.ahead_of(5), 0);
         for seq in [10, 11, 12, 500, 1_000] {
             line.push(seq, JobIx(0));
