@@ -2882,7 +2882,65 @@ export interface components {
          *         "timeout": 3
          *       },
          *       "other": 0,
-         *       "total": 12
+         *       "total": 12,
+         *       "trend": {
+         *         "counts": {
+         *           "503": [
+         *             0,
+         *             0,
+         *             0,
+         *             0,
+         *             0,
+         *             0,
+         *             0,
+         *             0,
+         *             0,
+         *             0,
+         *             0,
+         *             0,
+         *             0,
+         *             0,
+         *             0,
+         *             0,
+         *             0,
+         *             0,
+         *             0,
+         *             0,
+         *             0,
+         *             0,
+         *             2,
+         *             7
+         *           ],
+         *           "timeout": [
+         *             0,
+         *             0,
+         *             0,
+         *             0,
+         *             0,
+         *             0,
+         *             0,
+         *             0,
+         *             0,
+         *             0,
+         *             0,
+         *             0,
+         *             0,
+         *             0,
+         *             0,
+         *             0,
+         *             0,
+         *             0,
+         *             0,
+         *             0,
+         *             0,
+         *             0,
+         *             3,
+         *             0
+         *           ]
+         *         },
+         *         "stepSec": 3600,
+         *         "until": "2026-11-16T01:50:33.311Z"
+         *       }
          *     }
          */
         Stats: {
@@ -2903,6 +2961,8 @@ export interface components {
         };
         /** @description The store. */
         StoreHealth: {
+            /** @description When they were written. */
+            trend: components["schemas"]["Trend"];
             ack?: components["schemas"]["AckLevel"] | null;
             /**
              * Format: int64

@@ -26,7 +26,7 @@ pub use history::{
 };
 pub use letters::{
     CountLetters, DiscardedLetters, LetterBy, LetterCounts, LetterCursor, LetterFilter, LetterPage,
-    LetterQuery,
+    LetterQuery, TREND_HOURS,
 };
 pub(crate) use letters::{NO_CODE, fits_code};
 pub use observe::{JobTransition, Observe, ObserveCursor, Observed, ObservedState};

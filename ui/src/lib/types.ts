@@ -278,6 +278,8 @@ export interface Stats {
   total: number;
   counts: Record<string, number>;
   other: number;
+  /** Letters per hour of the last day, oldest first. */
+  trend: { until: Iso; stepSec: number; counts: Record<string, number[]> };
 }
 
 export interface Replay {

@@ -139,7 +139,13 @@ pub async fn a_count_of_idle_letters_leaves_out_those_being_replayed<S: Store>(o
     bury(&q, 1..=3).await;
     q.replay(2, 102).await;
     for (idle, count) in [(false, 3), (true, 2)] {
-        let ask = CountLetters { filter: LetterFilter::default(), by: LetterBy::Lane, after: None, idle };
+        let ask = CountLetters {
+            filter: LetterFilter::default(),
+            by: LetterBy::Lane,
+            after: None,
+            idle,
+            trend_until: None,
+        };
         assert_eq!(q.count_letters(ask).await.counts, [(LANE.into(), count)]);
     }
 }

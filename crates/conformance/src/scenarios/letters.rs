@@ -4,7 +4,7 @@ use eclusa_core::gate::{CallResult, GateSpecs};
 use eclusa_core::{
     CALLBACKS, CallFailure, Callback, Chain, CountLetters, DeadLetterSpec, HashKey, LaneSpec, LetterBy,
     LetterCursor, LetterFilter, LetterQuery, NewJob, Outcome, Replay, Replayed, Report, Settled, Settlement,
-    Spec, Status, Store, UpstreamSpec,
+    Spec, Status, Store, TREND_HOURS, UpstreamSpec,
 };
 
 use crate::harness::{Harness, Open};
@@ -35,7 +35,8 @@ async fn found<S: Store>(q: &Harness<S>, filter: LetterFilter) -> Vec<u128> {
 }
 
 async fn counts<S: Store>(q: &Harness<S>, filter: LetterFilter, by: LetterBy) -> Vec<(String, u64)> {
-    let step = q.count_letters(CountLetters { filter, by, after: None, idle: false }).await;
+    let step =
+        q.count_letters(CountLetters { filter, by, after: None, idle: false, trend_until: None }).await;
     assert_eq!(step.next, None);
     step.counts.into_iter().map(|(key, count)| (key.to_string(), count)).collect()
 }
@@ -79,6 +80,27 @@ pub async fn letters_are_counted_by_code_tenant_and_lane<S: Store>(open: Open<S>
     assert_eq!(counts(&q, any(), LetterBy::Lane).await, own(&[("app", 1), (LANE, 4)]));
     let refused = LetterFilter { code: Some("550".into()), ..any() };
     assert_eq!(counts(&q, refused, LetterBy::Tenant).await, own(&[("acme", 2)]));
+}
+
+pub async fn letters_of_the_last_day_are_counted_by_hour<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &two_lanes());
+    bury(&q, job(9), Some("503")).await;
+    q.pass(secs(86_400 - 3_600 - 60));
+    five(&q).await;
+    q.pass(secs(3_600));
+    bury(&q, job(6), Some("550")).await;
+    let counted = async |until| {
+        let (filter, by) = (LetterFilter::default(), LetterBy::Code);
+        let step =
+            q.count_letters(CountLetters { filter, by, after: None, idle: false, trend_until: until }).await;
+        step.trends.into_iter().map(|(code, hours)| (code.to_string(), hours)).collect::<Vec<_>>()
+    };
+    let trend = |ends: [u64; 2]| [vec![0; TREND_HOURS - 2], ends.to_vec()].concat();
+    let expected =
+        [("421", trend([1, 0])), ("503", trend([1, 0])), ("550", trend([2, 1])), ("none", trend([1, 0]))];
+    let expected = expected.map(|(code, hours)| (code.to_owned(), hours));
+    assert_eq!(counted(Some(q.now())).await, expected, "the oldest was written a day ago");
+    assert_eq!(counted(None).await, []);
 }
 
 pub async fn matching_letters_are_discarded_by_page<S: Store>(open: Open<S>) {

@@ -8,15 +8,23 @@ use super::Engine;
 use crate::dead_letter::{DeadLetter, DeadLetterView};
 use crate::ids::JobId;
 use crate::lane::Lane;
+use crate::time::{Span, Time};
 use crate::verbs::{
     CountLetters, DiscardedLetters, LetterBy, LetterCounts, LetterCursor, LetterFilter, LetterPage,
-    LetterQuery, MAX_BATCH, NO_CODE,
+    LetterQuery, MAX_BATCH, NO_CODE, TREND_HOURS,
 };
 
 /// Letters that one step examines.
 pub(super) const MAX_SCANNED: usize = 10_000;
 /// Bytes of payloads on one page. The letter that exceeds it is the last of its page.
 const MAX_BYTES: usize = 4 << 20;
+const HOUR: Span = Span::from_secs(3_600);
+
+/// The hour of a trend that a time is in. A time after its end counts as the last hour: clocks differ a little.
+fn hour_of(at: Time, until: Time) -> Option<usize> {
+    let ago = usize::try_from(until.since(at).as_millis() / HOUR.as_millis()).ok()?;
+    (TREND_HOURS - 1).checked_sub(ago)
+}
 
 impl Engine {
     /// A page of the dead letters that match, by lane and, within a lane, oldest first.
@@ -33,6 +41,7 @@ impl Engine {
     /// How many dead letters match, among those that one step examines.
     pub fn count_letters(&self, ask: &CountLetters) -> LetterCounts {
         let mut counts: BTreeMap<Arc<str>, u64> = BTreeMap::new();
+        let mut trends: BTreeMap<Arc<str>, Vec<u64>> = BTreeMap::new();
         let none: Arc<str> = NO_CODE.into();
         let next = self.walk_letters(&ask.filter, ask.after.as_ref(), |lane, _, letter| {
             if ask.idle && letter.replay.is_some() {
@@ -43,10 +52,13 @@ impl Engine {
                 LetterBy::Tenant => letter.tenant.clone(),
                 LetterBy::Lane => lane.name.as_str().into(),
             };
+            if let Some(hour) = ask.trend_until.and_then(|until| hour_of(letter.moved_at, until)) {
+                trends.entry(key.clone()).or_insert_with(|| vec![0; TREND_HOURS])[hour] += 1;
+            }
             *counts.entry(key).or_default() += 1;
             ControlFlow::Continue(())
         });
-        LetterCounts { counts: counts.into_iter().collect(), next }
+        LetterCounts { counts: counts.into_iter().collect(), trends: trends.into_iter().collect(), next }
     }
 
     /// Discards one page of the dead letters that match.

@@ -38,10 +38,12 @@ layout_struct!(CountLettersLayout<'a> = CountLetters {
     by: LetterByLayout,
     after: Option<LetterCursorLayout<'a>>,
     idle: bool,
+    trend_until: Option<u64>,
 });
 
 layout_struct!(LetterCountsLayout<'a> = LetterCounts {
     counts: Vec<(&'a str, u64)>,
+    trends: Vec<(&'a str, Vec<u64>)>,
     next: Option<LetterCursorLayout<'a>>,
 });
 

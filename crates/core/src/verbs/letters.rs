@@ -121,13 +121,20 @@ pub struct CountLetters {
     pub after: Option<LetterCursor>,
     /// Only letters that are not being replayed.
     pub idle: bool,
+    /// If set, letters are also counted by hour, for the [`TREND_HOURS`] that end then.
+    pub trend_until: Option<Time>,
 }
+
+/// The hours of a trend of dead letters.
+pub const TREND_HOURS: usize = 24;
 
 /// The counts of one step, to be added to those of the previous steps.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LetterCounts {
     /// The number of letters in each group.
     pub counts: Vec<(Arc<str>, u64)>,
+    /// For each group with letters of the trend's time: how many were written in each hour, oldest first.
+    pub trends: Vec<(Arc<str>, Vec<u64>)>,
     /// Where the next page starts; `None` after the last page.
     pub next: Option<LetterCursor>,
 }

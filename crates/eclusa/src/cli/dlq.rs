@@ -128,15 +128,40 @@ fn stats(
     let mut counts: Vec<(&str, u64)> =
         counts.into_iter().flatten().map(|(name, value)| (name.as_str(), number(value))).collect();
     counts.sort_by(|(a, more), (b, less)| less.cmp(more).then(a.cmp(b)));
-    let items: Vec<Value> = counts.iter().map(|(name, count)| json!({ by: name, "count": count })).collect();
-    format.many(&stats, &items, || {
-        let mut rows: Vec<Vec<String>> =
-            counts.iter().map(|(name, count)| vec![(*name).to_owned(), count.to_string()]).collect();
+    let trend = |name: &str| stats["trend"]["counts"].get(name).unwrap_or(&Value::Null);
+    let item = |(name, count): &(&str, u64)| json!({ by: name, "count": count, "trend": trend(name) });
+    format.many(&stats, &counts.iter().map(item).collect::<Vec<_>>(), || {
+        let row = |name: &str, count: u64, trend: String| vec![name.to_owned(), count.to_string(), trend];
+        let hours = |name: &str| trend(name).as_array().into_iter().flatten().map(number).collect::<Vec<_>>();
+        let mut rows: Vec<_> =
+            counts.iter().map(|(name, count)| row(name, *count, spark(&hours(name)))).collect();
         let other = number(&stats["other"]);
         if other > 0 {
-            rows.push(vec!["other".into(), other.to_string()]);
+            rows.push(row("other", other, String::new()));
         }
-        rows.push(vec!["total".into(), number(&stats["total"]).to_string()]);
-        Ok(table(&[&by.to_uppercase(), "COUNT"], rows))
+        rows.push(row("total", number(&stats["total"]), String::new()));
+        Ok(table(&[&by.to_uppercase(), "COUNT", "LAST 24 H"], rows))
     })
+}
+
+/// A character for each number, as high as it is large; a dot for zero.
+fn spark(numbers: &[u64]) -> String {
+    const HEIGHTS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    let most = numbers.iter().copied().max().unwrap_or_default();
+    let height = |number: &u64| {
+        let share = number.saturating_mul(8).checked_div(most)?;
+        (*number > 0).then(|| HEIGHTS[usize::try_from(share).unwrap_or(8).saturating_sub(1)])
+    };
+    numbers.iter().map(|number| height(number).unwrap_or('·')).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_spark_is_as_high_as_its_number() {
+        assert_eq!(super::spark(&[0, 1, 8, 4, 80]), "·▁▁▁█");
+        assert_eq!(super::spark(&[3, 4, 2]), "▆█▄");
+        assert_eq!(super::spark(&[0, 0]), "··");
+        assert_eq!(super::spark(&[]), "");
+    }
 }

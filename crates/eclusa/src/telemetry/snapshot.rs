@@ -116,9 +116,9 @@ async fn tenants_of(store: &impl Store, lane: &Name) -> Result<Vec<TenantView>, 
 
 async fn letters_of(store: &impl Store, lane: &Name) -> Result<Letters, StoreError> {
     let filter = LetterFilter { lanes: Some(vec![lane.clone()]), ..LetterFilter::default() };
-    let by = |by| CountLetters { filter: filter.clone(), by, after: None, idle: false };
-    let by_code = count_letters(store, by(LetterBy::Code)).await?;
-    Ok(Letters { by_code, by_tenant: count_letters(store, by(LetterBy::Tenant)).await? })
+    let by = |by| CountLetters { filter: filter.clone(), by, after: None, idle: false, trend_until: None };
+    let by_code = count_letters(store, by(LetterBy::Code)).await?.counts;
+    Ok(Letters { by_code, by_tenant: count_letters(store, by(LetterBy::Tenant)).await?.counts })
 }
 
 /// One value with its labels.

@@ -45,13 +45,24 @@ async fn a_dead_letter_is_shown_with_its_original_job() {
 #[tokio::test]
 async fn dead_letters_are_counted() {
     let (scene, _) = with_letters().await;
-    assert_eq!(scene.run(&["dlq", "stats"]).await.ok(), "CODE   COUNT\n500        3\ntotal      3\n");
+    let now = format!("{}█", "·".repeat(23));
+    let by_code = scene.run(&["dlq", "stats"]).await.ok();
+    assert_eq!(by_code, format!("CODE   COUNT  LAST 24 H\n500        3  {now}\ntotal      3\n"));
     let one = scene.run(&["dlq", "stats", "--by", "tenant", "--limit", "1"]).await.ok();
-    assert_eq!(one, "TENANT  COUNT\nacme        2\nother       1\ntotal       3\n");
+    assert_eq!(
+        one,
+        format!("TENANT  COUNT  LAST 24 H\nacme        2  {now}\nother       1\ntotal       3\n")
+    );
     let by_tenant = scene.run(&["dlq", "stats", "--by", "tenant", "-o", "jsonl"]).await.ok();
-    assert_eq!(by_tenant, "{\"count\":2,\"tenant\":\"acme\"}\n{\"count\":1,\"tenant\":\"other\"}\n");
-    let by_lane = scene.run(&["dlq", "stats", "--by", "lane", "-o", "json"]).await.json();
-    assert_eq!(by_lane, json!({ "total": 3, "counts": { "mail": 3 }, "other": 0 }));
+    let trend = |now: u64| [vec![0; 23], vec![now]].concat();
+    let line = |tenant: &str, count: u64| {
+        format!("{}\n", json!({ "count": count, "tenant": tenant, "trend": trend(count) }))
+    };
+    assert_eq!(by_tenant, line("acme", 2) + &line("other", 1));
+    let mut by_lane = scene.run(&["dlq", "stats", "--by", "lane", "-o", "json"]).await.json();
+    assert!(by_lane["trend"]["until"].take().is_string());
+    let trend = json!({ "until": null, "stepSec": 3600, "counts": { "mail": trend(3) } });
+    assert_eq!(by_lane, json!({ "total": 3, "counts": { "mail": 3 }, "other": 0, "trend": trend }));
 }
 
 #[tokio::test]

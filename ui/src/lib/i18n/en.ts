@@ -518,6 +518,7 @@ export const en = {
     selection: 'Selection',
     select: (id: string) => `Select ${id}`,
     selected: (_count: number, shown: string) => `${shown} selected`,
+    trendOf: (day: string, hour: string) => `Last 24 h: ${day}, last hour: ${hour}`,
     replaySelected: 'Replay selected…',
     discardSelected: 'Discard selected…',
     replaySelectedTitle: 'Replay the selected dead letters?',

@@ -494,6 +494,7 @@ export const ptBR: Messages = {
     trend: 'Falhas definitivas',
     trendUnit: 'por minuto, últimas 24 h',
     moved: 'Desistência',
+    trendOf: (day: string, hour: string) => `Últimas 24 h: ${day}, última hora: ${hour}`,
     replayed: 'sendo reenviada',
     redrive: (time) => `reenvio automático ${time}`,
     selection: 'Seleção',

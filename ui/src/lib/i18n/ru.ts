@@ -501,6 +501,7 @@ export const ru: Messages = {
     trend: 'Окончательные сбои',
     trendUnit: 'в минуту, за 24 ч',
     moved: 'Оставлено',
+    trendOf: (day: string, hour: string) => `За 24 ч: ${day}, за последний час: ${hour}`,
     replayed: 'отправляется снова',
     redrive: (time) => `автоповтор ${time}`,
     selection: 'Выбор',

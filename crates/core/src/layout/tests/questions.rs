@@ -1,6 +1,6 @@
 //! Every question, with all fields set.
 
-use super::{alert, bucket_id, cursor, filter, hold, id, lease, letter_cursor, ms, name, terms};
+use super::{alert, bucket_id, cursor, filter, hold, id, lease, letter_cursor, ms, name, terms, time};
 use crate::alert::{AlertLimits, DeadLetterRate, Evaluation, Watch};
 use crate::engine::{BucketOf, FallbackCall, FallbackLog, FallbackReport, ProcessId};
 use crate::gate::{CallResult, Reason, Share};
@@ -121,6 +121,7 @@ fn of_operators() -> [Question; 8] {
             by: LetterBy::Tenant,
             after: Some(letter_cursor()),
             idle: true,
+            trend_until: Some(time(6)),
         }),
         Question::DiscardAll(LetterQuery { max: 100, ..LetterQuery::default() }),
         Question::Bulk(BulkAsk::Begin { id: id(1), filter: filter() }),

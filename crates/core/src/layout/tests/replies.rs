@@ -42,6 +42,7 @@ fn of_letters() -> Vec<(&'static str, Reply)> {
             "reply-letter-counts",
             Reply::LetterCounts(LetterCounts {
                 counts: vec![("550".into(), 3)],
+                trends: vec![("550".into(), vec![0, 2])],
                 next: Some(letter_cursor()),
             }),
         ),

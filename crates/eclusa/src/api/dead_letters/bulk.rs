@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
-use eclusa_core::{BulkAnswer, BulkAsk, BulkView, JobId, LetterBy, Store};
+use eclusa_core::{BulkAnswer, BulkAsk, BulkView, JobId, Store};
 use http::header::LOCATION;
 use http::{HeaderValue, StatusCode};
 use serde::{Deserialize, Serialize};
@@ -117,7 +117,7 @@ pub(in super::super) async fn begin(
         if body.0.is_empty() { BulkRequest::default() } else { body.object()? };
     let filter = filter.read(&letters.rules, &caller, letters.now())?;
     if dry_run {
-        let matched = letters.count(filter, LetterBy::Lane, true).await?.values().sum();
+        let matched = letters.count_all(filter, true).await?;
         return Ok(Json(Counted { matched, dry_run }).into_response());
     }
     let ask = BulkAsk::Begin { id: ids.job(), filter };

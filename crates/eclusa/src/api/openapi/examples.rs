@@ -1,5 +1,6 @@
 //! An example for every JSON response, all about the same lane `render`, its upstream `fal` and the tenant `acme`.
 
+use eclusa_core::TREND_HOURS;
 use serde_json::{Map, Value, json};
 
 /// Adds an example to each schema of a response that has none, and to each response that is a list.
@@ -79,7 +80,7 @@ fn all(schemas: &Map<String, Value>) -> Vec<(&'static str, Value)> {
             json!({ "required": true, "name": "ops", "role": "operator", "maxPriority": "high",
                 "expiresAt": "2026-11-16T13:50:33.311Z" }),
         ),
-        ("Stats", json!({ "total": 12, "counts": { "503": 9, "timeout": 3 }, "other": 0 })),
+        ("Stats", json!({ "total": 12, "counts": { "503": 9, "timeout": 3 }, "other": 0, "trend": trend() })),
         ("TenantList", tenants()),
         (
             "Upstream",
@@ -93,6 +94,13 @@ fn all(schemas: &Map<String, Value>) -> Vec<(&'static str, Value)> {
             json!({ "jobId": "01a1e20c-835f-7f54-a1de-93085b88f45f", "changed": true, "status": "completed" }),
         ),
     ]
+}
+
+/// Letters of the last two hours.
+fn trend() -> Value {
+    let hours = |ends: [u64; 2]| [vec![0; TREND_HOURS - 2], ends.to_vec()].concat();
+    let counts = json!({ "503": hours([2, 7]), "timeout": hours([3, 0]) });
+    json!({ "until": "2026-11-16T01:50:33.311Z", "stepSec": 3600, "counts": counts })
 }
 
 fn lane(gate: &Value) -> Value {
