@@ -286,6 +286,7 @@ macro_rules! suite {
             letters_are_found_by_lane_tenant_code_and_age,
             letters_are_counted_by_code_tenant_and_lane,
             letters_of_the_last_day_are_counted_by_hour,
+            a_lane_says_which_code_and_tenant_most_letters_have,
             matching_letters_are_discarded_by_page,
             an_edited_replay_replaces_the_payload_of_its_letter,
             a_replay_waits_as_long_as_its_letter_is_kept,

@@ -192,7 +192,7 @@ impl Store for Rebuilt {
     }
 
     fn pause(&self, lane: Name, paused: bool) -> impl Answer<bool> {
-        self.run(move |engine, _| engine.pause(&lane, paused))
+        self.run(move |engine, now| engine.pause(&lane, paused, now))
     }
 
     fn sweep(&self) -> impl Answer<Swept> {

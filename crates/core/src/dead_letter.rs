@@ -1,6 +1,7 @@
 //! Dead letters: jobs that failed permanently, kept with their reason.
 
 mod redrive;
+mod tally;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use crate::time::{Span, Time};
 
 use self::redrive::Redrives;
 pub(crate) use self::redrive::{ChainState, WaveView};
+pub(crate) use self::tally::Tally;
 
 /// A dead letter as shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -108,7 +110,9 @@ pub(crate) struct DeadLetters {
     dirty: Vec<u64>,
     /// Total payload size.
     bytes: u64,
-    by_tenant: BTreeMap<Arc<str>, u64>,
+    pub(crate) by_tenant: Tally,
+    /// By the code of the last failure, if it has one.
+    pub(crate) by_code: Tally,
     redrives: Redrives,
     pub(crate) ages: LetterAges,
 }
@@ -144,7 +148,8 @@ impl DeadLetters {
 
     fn put(&mut self, number: u64, kept: Kept) {
         self.bytes += kept.letter.payload.len() as u64;
-        *self.by_tenant.entry(kept.letter.tenant.clone()).or_default() += 1;
+        self.by_tenant.add(&kept.letter.tenant);
+        kept.letter.last_failure.code.iter().for_each(|code| self.by_code.add(code));
         self.redrives.add(number, &kept);
         self.letters.insert(number, kept);
     }
@@ -237,17 +242,13 @@ impl DeadLetters {
 
     fn uncount(&mut self, letter: &DeadLetter) {
         self.bytes -= letter.payload.len() as u64;
-        if let Some(count) = self.by_tenant.get_mut(&letter.tenant) {
-            *count -= 1;
-            if *count == 0 {
-                self.by_tenant.remove(&letter.tenant);
-            }
-        }
+        self.by_tenant.remove(&letter.tenant);
+        letter.last_failure.code.iter().for_each(|code| self.by_code.remove(code));
     }
 
     /// The number of letters of each tenant that has any.
     pub(crate) fn by_tenant(&self) -> impl Iterator<Item = (&Arc<str>, u64)> {
-        self.by_tenant.iter().map(|(tenant, count)| (tenant, *count))
+        self.by_tenant.iter()
     }
 
     /// The oldest letter, if it has expired or the lane has more than `max`.
@@ -259,6 +260,7 @@ impl DeadLetters {
         (self.letters.len() as u64 > max).then_some((*job, TrimReason::OverCap))
     }
 
+    /// When the oldest letter expires.
     pub(crate) fn next_expiry(&self) -> Option<Time> {
         self.letters.first_key_value().map(|(_, kept)| kept.letter.moved_at + kept.letter.ttl)
     }

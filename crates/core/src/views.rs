@@ -118,6 +118,8 @@ pub struct LaneView {
     pub name: Name,
     /// Whether it is paused.
     pub paused: bool,
+    /// Since when, if it is paused and that is known.
+    pub paused_since: Option<Time>,
     /// Jobs in lines: high, normal, low.
     pub queued: [u64; 3],
     /// Jobs that are scheduled or wait for a retry.
@@ -132,6 +134,12 @@ pub struct LaneView {
     pub dead_letters: u64,
     /// When the oldest dead letter was written.
     pub oldest_dead_letter: Option<Time>,
+    /// Until when the oldest dead letter is kept.
+    pub dead_letters_until: Option<Time>,
+    /// The code that most dead letters failed with, and their number.
+    pub top_code: Option<(Arc<str>, u64)>,
+    /// The tenant with the most dead letters, and their number.
+    pub top_tenant: Option<(Arc<str>, u64)>,
     /// The ages of removed dead letters: replayed, discarded or expired.
     pub letter_ages: LetterAges,
     /// When the oldest job in a line was created.

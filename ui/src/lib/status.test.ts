@@ -91,12 +91,15 @@ describe('needs', () => {
   test('dead letters name the most frequent code', () => {
     const item = {
       code: 'dead_letters',
-      args: { lane: 'email', count: 14, topCode: '550', topCount: 12, topTenant: 'globex' },
+      args: { lane: 'email', count: 14, topCode: '550', topCodeCount: 12, topTenant: 'globex', topTenantCount: 13 },
       text: '',
       severity: 'critical' as const,
     };
-    expect(plain(need(en, item, NOW).what)).toBe('14 dead letters in email, 12 of them 550 from globex');
+    expect(plain(need(en, item, NOW).what)).toBe('14 dead letters in email: 12 with code 550, 13 from globex');
     expect(plain(need(en, { ...item, args: { lane: 'email', count: 1 } }, NOW).what)).toBe('1 dead letter in email');
+    expect(need(en, item, NOW).itself).toBe(en.needs.kept);
+    const until = { ...item, args: { ...item.args, until: '2026-11-17T18:00:00.000Z' } };
+    expect(plain(need(en, until, NOW).itself)).toBe('the oldest is kept until 15:00:00');
   });
 
   test('an open breaker says when it is tried and what replaces it', () => {

@@ -66,10 +66,14 @@ export function need(m: Messages, item: Need, now: number, alert?: Alert): { wha
   switch (item.code) {
     case 'dead_letters': {
       const n = number(args.count);
-      const top = args.topCode == null ? undefined : text(args.topCode);
-      const topShown = args.topCount == null ? undefined : count(number(args.topCount));
-      const tenant = args.topTenant == null ? undefined : text(args.topTenant);
-      return { what: m.needs.dead_letters(text(args.lane), n, count(n), top, topShown, tenant), itself: m.needs.kept };
+      const most = (name: Args[string], size: Args[string]) =>
+        name == null ? undefined : { name: text(name), count: count(number(size)) };
+      const code = most(args.topCode, args.topCodeCount);
+      const tenant = most(args.topTenant, args.topTenantCount);
+      return {
+        what: m.needs.dead_letters(text(args.lane), n, count(n), code, tenant),
+        itself: until ? m.needs.keptUntil(until) : m.needs.kept,
+      };
     }
     case 'upstream_hot':
       return {

@@ -82,6 +82,18 @@ pub async fn letters_are_counted_by_code_tenant_and_lane<S: Store>(open: Open<S>
     assert_eq!(counts(&q, refused, LetterBy::Tenant).await, own(&[("acme", 2)]));
 }
 
+pub async fn a_lane_says_which_code_and_tenant_most_letters_have<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &two_lanes());
+    five(&q).await;
+    bury(&q, of("bolt", 6), Some("503")).await;
+    bury(&q, of("bolt", 7), None).await;
+    let view = q.lane().await;
+    assert_eq!((view.top_code, view.top_tenant), (Some(("503".into(), 2)), Some(("bolt".into(), 3))));
+    q.discard_all(find(LetterFilter { tenant: Some("bolt".into()), ..LetterFilter::default() })).await;
+    let view = q.lane().await;
+    assert_eq!((view.top_code, view.top_tenant), (Some(("421".into(), 1)), Some(("acme".into(), 2))));
+}
+
 pub async fn letters_of_the_last_day_are_counted_by_hour<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &two_lanes());
     bury(&q, job(9), Some("503")).await;

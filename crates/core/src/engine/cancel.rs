@@ -37,7 +37,7 @@ impl Engine {
     }
 
     /// Pauses or resumes the dispatch of a lane. Returns whether the lane exists.
-    pub fn pause(&mut self, lane: &Name, paused: bool) -> bool {
+    pub fn pause(&mut self, lane: &Name, paused: bool, now: Time) -> bool {
         let Some(lane) = self.lane_by_name.get(lane).copied() else {
             return false;
         };
@@ -45,6 +45,7 @@ impl Engine {
         let lane = self.lane_mut(lane);
         lane.paused = paused;
         lane.dirty = true;
+        lane.holds_dirty |= lane.holds.pause(paused, now);
         true
     }
 }

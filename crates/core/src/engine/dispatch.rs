@@ -128,7 +128,9 @@ impl Engine {
             self.keep_tempo(round);
         }
         let state = self.lane_mut(lane);
-        state.holds_dirty |= state.holds.see(round.cause.filter(|_| state.waiting > 0), now);
+        // A pause is remembered also while nothing waits.
+        let cause = round.cause.filter(|_| state.waiting > 0 || state.paused);
+        state.holds_dirty |= state.holds.see(cause, now);
         round.wake(self.next_event(lane, now));
         round.wake(self.buckets.next_wake().unwrap_or(Time::NEVER));
     }

@@ -269,7 +269,7 @@ mod tests {
         whole.record(&name("up"), CallResult::Failed, at(0));
         let mut share = Engine::fallback(&rules, &seen(&whole, 0, 2, at(0), 0), 1, LEASE, at(100));
         assert_eq!(admitted(&mut share, at(100)), Err(Some((Reason::CircuitOpen, at(30_000)))));
-        whole.pause(&name("a"), true);
+        whole.pause(&name("a"), true, at(0));
         let mut share = Engine::fallback(&rules, &seen(&whole, 0, 2, at(0), 0), 1, LEASE, at(100));
         assert_eq!(admitted(&mut share, at(100)), Err(Some((Reason::Paused, Time::NEVER))));
     }

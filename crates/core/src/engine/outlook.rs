@@ -192,7 +192,7 @@ mod tests {
     #[test]
     fn a_paused_lane_is_held_without_an_end() {
         let mut engine = engine();
-        engine.pause(&name("work"), true);
+        engine.pause(&name("work"), true, at(0));
         assert_eq!(lane(&engine, at(0)).held, None, "nothing waits");
         enqueue(&mut engine, 0..2, at(0));
         let view = lane(&engine, at(0));

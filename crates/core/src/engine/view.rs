@@ -130,6 +130,7 @@ impl Engine {
         LaneView {
             name: lane.name.clone(),
             paused: lane.paused,
+            paused_since: lane.holds.paused_since().filter(|_| lane.paused),
             queued: [0, 1, 2].map(|level: usize| lane.levels[level].queued + lane.levels[level].aside),
             pending: (lane.due.len() + lane.held_back.len()) as u64,
             processing: lane.processing,
@@ -137,6 +138,9 @@ impl Engine {
             finished: lane.finished.len() as u64,
             dead_letters: lane.dead.len() as u64,
             oldest_dead_letter: lane.dead.after(0).next().map(|(_, _, letter)| letter.moved_at),
+            dead_letters_until: lane.dead.next_expiry(),
+            top_code: lane.dead.by_code.top(),
+            top_tenant: lane.dead.by_tenant.top(),
             letter_ages: lane.dead.ages,
             oldest_waiting: lane.oldest_job().map(|job| self.jobs[job].created_at),
             capacity: lane.spec.as_ref().map(|spec| spec.capacity.jobs()),

@@ -29,6 +29,9 @@ pub(crate) struct PastHold {
     pub(crate) until: Option<Time>,
 }
 
+/// The cause of a paused lane's hold.
+pub(crate) const PAUSED: HoldCause = HoldCause { reason: Reason::Paused, upstream: None };
+
 impl PastHold {
     fn end(&self, now: Time) -> Time {
         self.until.unwrap_or(now)
@@ -64,6 +67,22 @@ impl Holds {
             }
         }
         *self != before
+    }
+
+    /// Notes that the lane is paused or resumed. Returns whether that changed anything.
+    pub(crate) fn pause(&mut self, paused: bool, now: Time) -> bool {
+        match (paused, self.paused_since()) {
+            (true, None) => self.see(Some(PAUSED), now),
+            (false, Some(_)) => self.see(None, now),
+            _ => false,
+        }
+    }
+
+    /// Since when the lane has been paused, if it is.
+    pub(crate) fn paused_since(&self) -> Option<Time> {
+        self.newest
+            .filter(|newest| newest.cause == PAUSED && newest.until.is_none())
+            .map(|newest| newest.since)
     }
 
     /// What held a job that has been in line since `from` and may use the upstreams `at`; `None` if it was nothing, or only

@@ -133,6 +133,7 @@ layout_struct!(GateViewLayout = GateView {
 layout_struct!(LaneViewLayout<'a> = LaneView {
     name: &'a str,
     paused: bool,
+    paused_since: Option<u64>,
     queued: [u64; 3],
     pending: u64,
     processing: u64,
@@ -140,6 +141,9 @@ layout_struct!(LaneViewLayout<'a> = LaneView {
     finished: u64,
     dead_letters: u64,
     oldest_dead_letter: Option<u64>,
+    dead_letters_until: Option<u64>,
+    top_code: Option<(&'a str, u64)>,
+    top_tenant: Option<(&'a str, u64)>,
     letter_ages: LetterAgesLayout,
     oldest_waiting: Option<u64>,
     capacity: Option<u64>,

@@ -60,7 +60,7 @@ impl Call {
                 Reply::Replay(engine.replay(Replay { lane, letter, id, edit: None }, now))
             }
             Call::Discard(lane, letter) => Reply::Discard(engine.discard(&lane, letter)),
-            Call::Pause(lane, paused) => Reply::Pause(engine.pause(&lane, paused)),
+            Call::Pause(lane, paused) => Reply::Pause(engine.pause(&lane, paused, now)),
             Call::Sweep => Reply::Sweep(engine.sweep(now)),
         }
     }

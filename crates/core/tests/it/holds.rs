@@ -96,10 +96,10 @@ fn a_job_that_waited_for_the_window_says_so_after_a_restart_too() {
 #[test]
 fn a_paused_lane_is_a_reason_and_another_upstream_is_none() {
     let mut engine = engine();
-    engine.pause(&name("work"), true);
+    engine.pause(&name("work"), true, at(0));
     enqueue(&mut engine, 1..=3, 0);
     assert!(run(&mut engine, 0).is_empty());
-    engine.pause(&name("work"), false);
+    engine.pause(&name("work"), false, at(5_000));
     assert_eq!(run(&mut engine, 5_000), [1, 2]);
     let paused = Waited { reason: Reason::Paused, since: at(0), until: at(5_000) };
     assert_eq!(waited(&engine, 1), Some(paused));
@@ -158,10 +158,28 @@ fn the_longer_of_two_holds_is_told() {
     };
     engine.enqueue(vec![job(1), job(2)], at(0));
     assert_eq!(run(&mut engine, 0), [1]);
-    engine.pause(&name("work"), true);
+    engine.pause(&name("work"), true, at(10_000));
     assert!(run(&mut engine, 10_000).is_empty());
-    engine.pause(&name("work"), false);
+    engine.pause(&name("work"), false, at(70_000));
     assert_eq!(run(&mut engine, 70_000), [2]);
     let limit = Waited { reason: Reason::RateLimit, since: at(0), until: at(70_000) };
     assert_eq!(waited(&engine, 2), Some(limit));
+}
+
+#[test]
+fn a_paused_lane_says_since_when_after_a_restart_too() {
+    let since = |engine: &Engine, ms| engine.lane_view(&name("work"), at(ms)).unwrap().paused_since;
+    let mut engine = engine();
+    engine.pause(&name("work"), true, at(0));
+    assert!(run(&mut engine, 5_000).is_empty());
+    engine.pause(&name("work"), true, at(6_000));
+    let mut engine = restored(&mut engine);
+    assert_eq!(since(&engine, 7_000), Some(at(0)), "paused once, with nothing to start");
+    enqueue(&mut engine, 1..=1, 8_000);
+    assert!(run(&mut engine, 9_000).is_empty());
+    assert_eq!(since(&engine, 9_000), Some(at(0)));
+    engine.pause(&name("work"), false, at(10_000));
+    assert_eq!(since(&engine, 10_000), None);
+    engine.pause(&name("work"), true, at(20_000));
+    assert_eq!(since(&engine, 20_000), Some(at(20_000)), "nobody asked for jobs in between");
 }

@@ -203,7 +203,7 @@ fn missing_rules_are_reported_before_any_other_reason() {
     register(&mut engine, 1, 10, spec(&["a"], 1), NOW);
     engine.enqueue(vec![NewJob { delay: Span::from_secs(60), ..job(1, "a") }], NOW);
     enqueue(&mut engine, 2, "a", NOW);
-    engine.pause(&name("a"), true);
+    engine.pause(&name("a"), true, NOW);
     let reasons = |engine: &Engine| [1, 2].map(|id| engine.why(JobId(id), NOW).unwrap().reason);
     assert_eq!(reasons(&engine), [Some(Reason::Paused); 2]);
     engine.unregister(ProcessId(1), NOW);

@@ -200,7 +200,7 @@ fn without_changes_nothing_is_written() {
     assert!(!kept.engine.has_changes());
     kept.engine.save_changes(&mut chunk).unwrap();
     assert_eq!(chunk, Engine::begin_chunk());
-    kept.engine.pause(&name("a"), true);
+    kept.engine.pause(&name("a"), true, NOW);
     assert!(kept.engine.has_changes());
 }
 
@@ -208,7 +208,7 @@ fn without_changes_nothing_is_written() {
 fn every_chunk_contains_the_time_and_another_clock_continues_from_there() {
     let mut kept = Kept::new(1);
     let now = kept.engine.now(NOW + Span::from_secs(60));
-    kept.engine.pause(&name("a"), true);
+    kept.engine.pause(&name("a"), true, now);
     kept.take_over();
     assert_eq!(kept.engine.now(NOW), now, "the clock of the next is a minute late");
     kept.engine.start_at(NOW + Span::from_secs(3_600), NOW);

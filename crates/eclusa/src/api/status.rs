@@ -3,14 +3,15 @@
 //! The worst thing gives the sentence: a store that does not answer, then a lane without rules, then the lane with the most
 //! jobs held by a gate, then a paused lane. Otherwise everything flows.
 
+mod needs;
+
 use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{FromRequestParts, State};
-use eclusa_core::gate::{BreakerState, Reason};
+use eclusa_core::gate::Reason;
 use eclusa_core::{
-    Alert, AlertRule, Clock, LaneHold, LaneView, Name, ObservedState, Span, Store, StoreError, Time,
-    UpstreamView,
+    Alert, Clock, LaneHold, LaneView, ObservedState, Span, Store, StoreError, Time, UpstreamView,
 };
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -18,7 +19,7 @@ use tokio::time::Instant;
 use super::alerts::may_see;
 use super::auth::{Caller, Right};
 use super::extract::NoQuery;
-use super::model::{self, Need, Remark, ServiceStatus, iso};
+use super::model::{Remark, ServiceStatus, iso};
 use super::problem::Problem;
 use super::state::Api;
 use super::store_problem::unavailable;
@@ -84,6 +85,9 @@ impl StatusParts {
         let ObservedState { mut lanes, mut upstreams, alerts } = state.clone();
         let mut alerts = alerts.firing;
         lanes.retain(|lane| caller.may_use(&lane.name).is_ok());
+        for lane in &mut lanes {
+            lane.top_tenant.take_if(|(tenant, _)| caller.may_act_for(tenant).is_err());
+        }
         upstreams.retain(|upstream| caller.may_reach(&rules.config, upstream.name.as_str()).is_ok());
         alerts.retain(|alert| may_see(caller, &rules.config, &alert.condition.key));
         let (now, answers) = (Instant::now(), &self.metrics.answers);
@@ -228,136 +232,10 @@ impl Overview<'_> {
         let text = format!("{all}{who}, accepted means {accepted}.");
         Some(remark("fleet", args, &text))
     }
-
-    /// An alert about something that has a row of its own only makes that row more serious.
-    fn needs(&self) -> Vec<Need> {
-        let upstreams = self.upstreams.iter().filter(|view| view.name.key().is_none());
-        let mut needs: Vec<Need> = upstreams.filter_map(|view| self.hot(view)).collect();
-        needs.extend(self.lanes.iter().filter_map(|lane| self.dead_letters(lane)));
-        needs.extend(self.alerts.iter().filter(|alert| !self.has_row(alert)).map(alert));
-        needs.extend(self.lanes.iter().filter(|lane| lane.paused).map(paused));
-        needs.extend(self.peers.iter().filter(|peer| peer.differs > 0).map(differs));
-        needs.sort_by_key(|need| need.severity != CRITICAL);
-        needs
-    }
-
-    /// Whether the row of an upstream or lane tells what the alert is about.
-    fn has_row(&self, alert: &Alert) -> bool {
-        let key = &alert.condition.key;
-        match key.rule {
-            AlertRule::BreakerOpen => {
-                let mut upstreams = self.upstreams.iter().filter(|view| view.name.key().is_none());
-                upstreams.any(|view| Some(&view.name) == key.upstream.as_ref() && is_open(view))
-            }
-            AlertRule::DeadLetters => {
-                let mut lanes = self.lanes.iter();
-                lanes.any(|lane| Some(&lane.name) == key.lane.as_ref() && lane.dead_letters > 0)
-            }
-            _ => false,
-        }
-    }
-
-    /// The most serious firing alert of `rule` that concerns this.
-    fn alerted(&self, rule: AlertRule, concerns: impl Fn(&Alert) -> bool) -> Option<model::Alert> {
-        let alerts = self.alerts.iter().filter(|alert| alert.condition.key.rule == rule && concerns(alert));
-        alerts.map(model::Alert::from).max_by_key(|alert| alert.severity == CRITICAL)
-    }
-
-    /// An upstream that is not called because of its errors.
-    fn hot(&self, view: &UpstreamView) -> Option<Need> {
-        let name = view.name.as_str();
-        let link = Some(format!("#/upstreams/{name}"));
-        let fallback = self.next_in_chain(view);
-        let steps_in = fallback.as_ref().map_or(String::new(), |fallback| format!("; `{fallback}` steps in"));
-        if is_open(view) {
-            let until = view.degraded_until;
-            let at =
-                until.and_then(clock_time).map_or(String::new(), |time| format!(", tried again at {time}"));
-            let text = format!("The breaker of `{name}` is open{at}{steps_in}.");
-            let args = json!({ "upstream": name, "until": until.and_then(iso), "fallback": fallback });
-            let need = warning(remark("breaker_open", args, &text), link);
-            let about = |alert: &Alert| alert.condition.key.upstream.as_ref() == Some(&view.name);
-            return Some(need.with(self.alerted(AlertRule::BreakerOpen, about)));
-        }
-        let gate =
-            view.gates.iter().find(|gate| gate.reason == Reason::Cooldown && gate.denies_until.is_some())?;
-        let at =
-            gate.denies_until.and_then(clock_time).map_or(String::new(), |time| format!(" until {time}"));
-        let errors = plural(gate.level.unsigned_abs(), "error", "errors");
-        let args = json!({
-            "upstream": name, "errors": gate.level, "until": gate.denies_until.and_then(iso), "fallback": fallback,
-        });
-        let since = view.last_failure.as_ref().and_then(|failure| iso(failure.at));
-        let text = format!("`{name}` cools down{at} after {errors}{steps_in}.");
-        Some(Need { since, ..warning(remark("upstream_hot", args, &text), link) })
-    }
-
-    /// The upstream that follows this one in the chain of a lane and can be called.
-    fn next_in_chain(&self, view: &UpstreamView) -> Option<String> {
-        let usable =
-            |name: &&Name| self.upstreams.iter().any(|other| other.name == **name && !is_open(other));
-        let after = |lane: &LaneView| {
-            let mut chain = lane.chain.iter().skip_while(|name| **name != view.name).skip(1);
-            chain.find(usable).map(ToString::to_string)
-        };
-        self.lanes.iter().find_map(after)
-    }
-
-    fn dead_letters(&self, lane: &LaneView) -> Option<Need> {
-        let (name, count) = (lane.name.as_str(), lane.dead_letters);
-        let letters = plural(count, "dead letter", "dead letters");
-        let args = json!({ "lane": name, "count": count });
-        let remark = remark("dead_letters", args, &format!("{letters} in lane `{name}`."));
-        let since = lane.oldest_dead_letter.and_then(iso);
-        let need = Need { since, ..warning(remark, Some(format!("#/dead-letters?lane={name}"))) };
-        let about = |alert: &Alert| alert.condition.key.lane.as_ref() == Some(&lane.name);
-        (count > 0).then(|| need.with(self.alerted(AlertRule::DeadLetters, about)))
-    }
 }
-
-impl Need {
-    /// As serious as the alert about it, and since when the alert fires if nothing better is known.
-    fn with(self, alert: Option<model::Alert>) -> Self {
-        let Some(alert) = alert else { return self };
-        Self { severity: alert.severity, since: self.since.or(alert.since), ..self }
-    }
-}
-
-fn is_open(view: &UpstreamView) -> bool {
-    view.breaker.as_ref().is_some_and(|breaker| breaker.state == BreakerState::Open)
-}
-
-const WARNING: &str = "warning";
-const CRITICAL: &str = "critical";
 
 fn remark(code: &str, args: Value, text: &str) -> Remark {
     Remark { code: code.into(), args, text: text.into() }
-}
-
-fn warning(remark: Remark, link: Option<String>) -> Need {
-    Need { remark, severity: WARNING.into(), since: None, link }
-}
-
-fn alert(alert: &Alert) -> Need {
-    let alert = model::Alert::from(alert);
-    let args = json!({
-        "name": alert.name, "lane": alert.lane, "upstream": alert.upstream, "policy": alert.policy,
-        "tenant": alert.tenant, "value": alert.value, "threshold": alert.threshold,
-    });
-    let remark = remark("alert", args, &alert.text);
-    Need { remark, severity: alert.severity, since: alert.since, link: Some("#/alerts".into()) }
-}
-
-fn paused(lane: &LaneView) -> Need {
-    let name = lane.name.as_str();
-    let args = json!({ "lane": name, "waiting": waiting(lane) });
-    warning(remark("paused", args, &format!("Lane `{name}` is paused.")), Some(format!("#/lanes/{name}")))
-}
-
-fn differs(peer: &Peer) -> Need {
-    let (id, count) = (&peer.id, peer.differs);
-    let text = format!("Process {id} has other rules than those in force for {count} lanes or upstreams.");
-    warning(remark("differs", json!({ "process": id, "count": count }), &text), Some("#/fleet".into()))
 }
 
 fn waiting(lane: &LaneView) -> u64 {

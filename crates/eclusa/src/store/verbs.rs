@@ -30,7 +30,7 @@ pub(super) fn apply(engine: &mut Engine, question: Question, now: Time) -> Reply
         Question::DiscardAll(query) => Reply::Discarded(engine.discard_all(&query)),
         Question::CountLetters(ask) => Reply::LetterCounts(engine.count_letters(&ask)),
         Question::Discard { lane, letter } => Reply::Done(engine.discard(&lane, letter)),
-        Question::Pause { lane, paused } => Reply::Done(engine.pause(&lane, paused)),
+        Question::Pause { lane, paused } => Reply::Done(engine.pause(&lane, paused, now)),
         Question::Sweep => Reply::Swept(engine.sweep(now)),
         Question::Why(job) => Reply::Why(engine.why(job, now)),
         Question::Job(job) => Reply::Job(engine.job(job)),

@@ -85,6 +85,7 @@ mod tests {
         LaneView {
             name: Name::new("mail").unwrap(),
             paused: false,
+            paused_since: None,
             queued: [0; 3],
             pending: 0,
             processing: 0,
@@ -92,6 +93,9 @@ mod tests {
             finished: 0,
             dead_letters: 0,
             oldest_dead_letter: None,
+            dead_letters_until: None,
+            top_code: None,
+            top_tenant: None,
             letter_ages: eclusa_core::LetterAges::default(),
             oldest_waiting: None,
             capacity: None,

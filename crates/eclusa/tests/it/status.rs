@@ -57,6 +57,34 @@ async fn a_bounded_key_sees_the_status_of_its_own_lanes() {
     assert_eq!(program.get("/v1/status").await.status, 401);
 }
 
+/// The tenant with the most dead letters is named only to keys that may act for it.
+#[tokio::test]
+async fn a_key_of_some_tenants_is_not_told_another_tenant() {
+    let key = |name: &str, more: &str| {
+        format!(
+            "[[auth.keys]]\nname = \"{name}\"\nrole = \"operator\"\nkey = \"{name}-0123456789abcdef\"\n{more}\n"
+        )
+    };
+    let config = "[lanes.work]\nchain = [\"up\"]\nretry = { attempts = 1 }\n[upstreams.up]\nurl = \"http://127.0.0.1:9\"\n";
+    let keys = key("ops", "") + &key("bolt", "tenants = [\"bolt\"]");
+    let program = Program::start(&format!("{config}{keys}"), &[]).await;
+    let ask = async |name: &str, method: &str, path: &str, body: &str| {
+        let bearer = format!("Bearer {name}-0123456789abcdef");
+        program.send(method, path, &[("authorization", &bearer)], body).await.json()
+    };
+    let job = r#"{"tenant":"acme","request":{"path":"/"}}"#;
+    let id = ask("ops", "POST", "/v1/lanes/work/jobs", job).await["jobId"].as_str().unwrap().to_owned();
+    let ended = ask("ops", "GET", &format!("/v1/jobs/{id}/wait?timeout=10"), "").await;
+    assert_eq!(ended["status"], "failed", "{ended}");
+    for (key, tenant) in [("ops", json!("acme")), ("bolt", json!(null))] {
+        let status = ask(key, "GET", "/v1/status", "").await;
+        let letters = &status["needs"][0];
+        assert_eq!((&letters["code"], &letters["args"]["topTenant"]), (&json!("dead_letters"), &tenant));
+        assert_eq!(letters["text"].as_str().unwrap().contains("acme"), key == "ops", "{letters}");
+        assert!(letters["args"]["until"].is_string() && letters["since"].is_string(), "{letters}");
+    }
+}
+
 #[tokio::test]
 async fn a_store_that_does_not_answer_is_the_status() {
     let mut redis = RedisServer::start();

@@ -1,4 +1,4 @@
-import { em } from './rich';
+import { em, most } from './rich';
 
 const n = (count: number, one: string, many: string): string => (count === 1 ? one : many);
 
@@ -14,6 +14,12 @@ export interface HeldArgs {
   lastStart: string | undefined;
   /** How many other lanes are held too. */
   others: number;
+}
+
+/** The most frequent of several, and how often it is there, formatted. */
+export interface Most {
+  name: string;
+  count: string;
 }
 
 const jobsWait = (a: HeldArgs) => `${a.count} ${n(a.waiting, 'job waits', 'jobs wait')}`;
@@ -237,15 +243,8 @@ export const en = {
     title: 'What needs you',
     nothing: 'Nothing needs you.',
     what: 'What',
-    dead_letters: (
-      lane: string,
-      count: number,
-      shown: string,
-      top: string | undefined,
-      topShown: string | undefined,
-      tenant: string | undefined,
-    ) =>
-      `${shown} ${n(count, 'dead letter', 'dead letters')} in ${em(lane)}${top ? `, ${topShown} of them ${em(top)}` : ''}${tenant ? ` from ${em(tenant)}` : ''}`,
+    dead_letters: (lane: string, count: number, shown: string, code: Most | undefined, tenant: Most | undefined) =>
+      `${shown} ${n(count, 'dead letter', 'dead letters')} in ${em(lane)}${most(code && `${code.count} with code ${em(code.name)}`, tenant && `${tenant.count} from ${em(tenant.name)}`)}`,
     upstream_hot: (upstream: string, errors: number, shown: string) =>
       `${em(upstream)} is hot after ${shown} ${n(errors, 'error', 'errors')}`,
     breaker_open: (upstream: string) => `The breaker of ${em(upstream)} is open`,
@@ -256,6 +255,7 @@ export const en = {
       `${em(process)} has other rules for ${shown} ${n(count, 'lane or upstream', 'lanes and upstreams')}`,
     triedAgain: (time: string) => `tried again ${time}`,
     kept: 'kept until replayed, purged or too old',
+    keptUntil: (time: string) => `the oldest is kept until ${time}`,
     untilResumed: 'jobs are still accepted',
     masks: 'the rules in force are the newest',
     goesAway: 'ends when the cause is gone',
@@ -512,13 +512,13 @@ export const en = {
     noCode: 'no code',
     trend: 'Failed for good',
     trendUnit: 'per minute, last 24 h',
+    trendOf: (day: string, hour: string) => `Last 24 h: ${day}, last hour: ${hour}`,
     moved: 'Given up',
     replayed: 'being replayed',
     redrive: (time: string) => `sent again by itself ${time}`,
     selection: 'Selection',
     select: (id: string) => `Select ${id}`,
     selected: (_count: number, shown: string) => `${shown} selected`,
-    trendOf: (day: string, hour: string) => `Last 24 h: ${day}, last hour: ${hour}`,
     replaySelected: 'Replay selected…',
     discardSelected: 'Discard selected…',
     replaySelectedTitle: 'Replay the selected dead letters?',

@@ -1,5 +1,5 @@
 import type { HeldArgs, Messages } from './en';
-import { em } from './rich';
+import { em, most } from './rich';
 
 const n = (count: number, one: string, many: string): string => (Math.abs(count) < 2 && count !== 0 ? one : many);
 
@@ -221,8 +221,8 @@ export const ptBR: Messages = {
     title: 'O que precisa de você',
     nothing: 'Nada precisa de você.',
     what: 'O quê',
-    dead_letters: (lane, count, shown, top, topShown, tenant) =>
-      `${shown} ${n(count, 'mensagem morta', 'mensagens mortas')} em ${em(lane)}${top ? `, ${topShown} com ${em(top)}` : ''}${tenant ? ` de ${em(tenant)}` : ''}`,
+    dead_letters: (lane, count, shown, code, tenant) =>
+      `${shown} ${n(count, 'mensagem morta', 'mensagens mortas')} em ${em(lane)}${most(code && `${code.count} com código ${em(code.name)}`, tenant && `${tenant.count} de ${em(tenant.name)}`)}`,
     upstream_hot: (upstream, errors, shown) => `${em(upstream)} está quente após ${shown} ${n(errors, 'erro', 'erros')}`,
     breaker_open: (upstream) => `O disjuntor de ${em(upstream)} está aberto`,
     stepsIn: (upstream) => `${em(upstream)} assume`,
@@ -231,6 +231,7 @@ export const ptBR: Messages = {
       `${em(process)} tem outras regras para ${shown} ${n(count, 'fila ou upstream', 'filas e upstreams')}`,
     triedAgain: (time) => `nova tentativa às ${time}`,
     kept: 'ficam guardadas até serem reenviadas, apagadas ou vencerem',
+    keptUntil: (time) => `a mais antiga fica guardada até ${time}`,
     untilResumed: 'jobs continuam sendo aceitos',
     masks: 'valem as regras mais novas',
     goesAway: 'termina quando a causa acaba',
@@ -493,8 +494,8 @@ export const ptBR: Messages = {
     noCode: 'sem código',
     trend: 'Falhas definitivas',
     trendUnit: 'por minuto, últimas 24 h',
-    moved: 'Desistência',
     trendOf: (day: string, hour: string) => `Últimas 24 h: ${day}, última hora: ${hour}`,
+    moved: 'Desistência',
     replayed: 'sendo reenviada',
     redrive: (time) => `reenvio automático ${time}`,
     selection: 'Seleção',

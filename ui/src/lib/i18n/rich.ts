@@ -8,6 +8,12 @@ const NAMED = '\u0004';
 
 export const em = (text: string | number | null | undefined): string => `${OPEN}${text ?? ''}${CLOSE}`;
 
+/** What is known of several parts, after a colon. */
+export const most = (...parts: (string | undefined)[]): string => {
+  const known = parts.filter((part) => part !== undefined);
+  return known.length > 0 ? `: ${known.join(', ')}` : '';
+};
+
 /** A time as it is read, and the moment it means. */
 export const moment = (at: string, text: string): string => `${OPEN}${AT}${at}${NAMED}${text}${CLOSE}`;
 

@@ -1,5 +1,5 @@
 import type { HeldArgs, Messages } from './en';
-import { em } from './rich';
+import { em, most } from './rich';
 
 /** 1 задание, 2 задания, 5 заданий. */
 function n(count: number, one: string, few: string, many: string): string {
@@ -229,8 +229,8 @@ export const ru: Messages = {
     title: 'Что требует внимания',
     nothing: 'Ничего не требует внимания.',
     what: 'Что',
-    dead_letters: (lane, count, shown, top, topShown, tenant) =>
-      `${shown} ${n(count, 'недоставленное', 'недоставленных', 'недоставленных')} в ${em(lane)}${top ? `, из них ${topShown} с кодом ${em(top)}` : ''}${tenant ? ` у ${em(tenant)}` : ''}`,
+    dead_letters: (lane, count, shown, code, tenant) =>
+      `${shown} ${n(count, 'недоставленное', 'недоставленных', 'недоставленных')} в ${em(lane)}${most(code && `${code.count} с кодом ${em(code.name)}`, tenant && `${tenant.count} у ${em(tenant.name)}`)}`,
     upstream_hot: (upstream, errors, shown) =>
       `${em(upstream)} остывает после ${shown} ${n(errors, 'ошибки', 'ошибок', 'ошибок')}`,
     breaker_open: (upstream) => `Предохранитель ${em(upstream)} сработал`,
@@ -241,6 +241,7 @@ export const ru: Messages = {
       `У ${em(process)} другие правила для ${shown} ${n(count, 'очереди или апстрима', 'очередей и апстримов', 'очередей и апстримов')}`,
     triedAgain: (time) => `следующая попытка в ${time}`,
     kept: 'хранятся, пока их не отправят, не удалят или не выйдет срок',
+    keptUntil: (time) => `самое старое хранится до ${time}`,
     untilResumed: 'задания по-прежнему принимаются',
     masks: 'действуют самые новые правила',
     goesAway: 'пройдёт, когда исчезнет причина',
@@ -500,8 +501,8 @@ export const ru: Messages = {
     noCode: 'без кода',
     trend: 'Окончательные сбои',
     trendUnit: 'в минуту, за 24 ч',
-    moved: 'Оставлено',
     trendOf: (day: string, hour: string) => `За 24 ч: ${day}, за последний час: ${hour}`,
+    moved: 'Оставлено',
     replayed: 'отправляется снова',
     redrive: (time) => `автоповтор ${time}`,
     selection: 'Выбор',

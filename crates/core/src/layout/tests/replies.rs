@@ -416,6 +416,7 @@ fn lane_view() -> LaneView {
     LaneView {
         name: name("email"),
         paused: true,
+        paused_since: Some(time(5)),
         queued: [1, 2, 3],
         pending: 4,
         processing: 5,
@@ -423,6 +424,9 @@ fn lane_view() -> LaneView {
         finished: 7,
         dead_letters: 8,
         oldest_dead_letter: Some(time(0)),
+        dead_letters_until: Some(time(7)),
+        top_code: Some(("550".into(), 2)),
+        top_tenant: Some(("acme".into(), 3)),
         letter_ages: letter_ages(),
         oldest_waiting: Some(time(1)),
         capacity: Some(10_000),

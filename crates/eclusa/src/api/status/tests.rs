@@ -1,5 +1,5 @@
-use eclusa_core::gate::{BreakerView, GateView};
-use eclusa_core::{AlertKey, Condition, LetterAges, Severity, Totals};
+use eclusa_core::gate::{BreakerState, BreakerView, GateView};
+use eclusa_core::{AlertKey, AlertRule, Condition, LetterAges, Name, Severity, Totals};
 
 use super::*;
 
@@ -18,6 +18,7 @@ fn lane(called: &str, waiting: u64) -> LaneView {
     LaneView {
         name: name(called),
         paused: false,
+        paused_since: None,
         queued: [0, waiting, 0],
         pending: 0,
         processing: 0,
@@ -25,6 +26,9 @@ fn lane(called: &str, waiting: u64) -> LaneView {
         finished: 0,
         dead_letters: 0,
         oldest_dead_letter: None,
+        dead_letters_until: None,
+        top_code: None,
+        top_tenant: None,
         letter_ages: LetterAges::default(),
         oldest_waiting: None,
         capacity: None,
@@ -139,8 +143,14 @@ fn every_reason_that_holds_a_lane_has_a_sentence_of_its_own() {
 fn what_needs_a_person_is_listed_with_its_page() {
     let open = BreakerView { state: BreakerState::Open, opened: 1, half_opened: 0, closed: 0 };
     let broken = UpstreamView { breaker: Some(open), degraded_until: Some(after(30)), ..bureau(None) };
-    let letters = LaneView { dead_letters: 14, ..lane("email", 0) };
-    let paused = LaneView { paused: true, ..lane("score", 0) };
+    let letters = LaneView {
+        dead_letters: 14,
+        dead_letters_until: Some(after(86_400)),
+        top_code: Some(("550".into(), 12)),
+        top_tenant: Some(("globex".into(), 13)),
+        ..lane("email", 0)
+    };
+    let paused = LaneView { paused: true, paused_since: Some(NOW), ..lane("score", 0) };
     let needs = status(&[letters, paused], &[broken]).needs;
     let listed: Vec<(&str, &str)> = needs
         .iter()
@@ -152,6 +162,12 @@ fn what_needs_a_person_is_listed_with_its_page() {
         ("paused", "#/lanes/score"),
     ];
     assert_eq!(listed, pages);
+    assert_eq!(
+        needs[1].remark.text,
+        "14 dead letters in lane `email`: 12 with code 550, 13 from `globex`; the oldest is kept until 2025-11-17 14:02 UTC."
+    );
+    assert_eq!(needs[1].remark.args["until"], "2025-11-17T14:02:00.000Z");
+    assert_eq!(needs[2].since, iso(NOW), "since it is paused");
     let hot = GateView { reason: Reason::Cooldown, denies_until: Some(after(23)), level: 2, limit: None };
     let needs = status(&[], &[bureau(Some(hot))]).needs;
     assert_eq!(needs[0].remark.text, "`bureau` cools down until 14:02:23 UTC after 2 errors.");
