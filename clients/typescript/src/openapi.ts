@@ -2958,11 +2958,11 @@ export interface components {
              * @description All letters that match.
              */
             total: number;
+            /** @description When they were written. */
+            trend: components["schemas"]["Trend"];
         };
         /** @description The store. */
         StoreHealth: {
-            /** @description When they were written. */
-            trend: components["schemas"]["Trend"];
             ack?: components["schemas"]["AckLevel"] | null;
             /**
              * Format: int64
@@ -3120,6 +3120,26 @@ export interface components {
          * @enum {string}
          */
         TransitionGate: "breaker" | "cooldown" | "retry_after";
+        /**
+         * @description When the letters of each group were written. Letters that are gone, because they were replayed, purged or expired, are not
+         *     counted.
+         */
+        Trend: {
+            /** @description For each of the 100 largest groups listed: letters per step, oldest first. */
+            counts: {
+                [key: string]: number[];
+            };
+            /**
+             * Format: int64
+             * @description The length of a step, in seconds.
+             */
+            stepSec: number;
+            /**
+             * Format: date-time
+             * @description The end of the last step.
+             */
+            until?: string;
+        };
         /**
          * @description Why there was no response.
          * @enum {string}
