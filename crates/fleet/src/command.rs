@@ -177,8 +177,8 @@ pub enum Reply {
     Refused(Refusal),
     /// To `Confirm`: whether a replica has everything.
     Confirmed(bool),
-    /// To `Claim`.
-    Claimed,
+    /// To `Claim`: whether it renewed an earlier claim of this process.
+    Claimed(bool),
     /// To `Name`.
     Named,
     /// To `Release`.

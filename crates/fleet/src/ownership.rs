@@ -201,12 +201,12 @@ impl Ownership {
                 self.state = State::Preparing(preparing.read(last, end));
             }
             (State::Preparing(preparing), Reply::Built(built)) => self.built_ahead(preparing, built, now),
-            (State::Preparing(preparing), Reply::Claimed) => {
+            (State::Preparing(preparing), Reply::Claimed(_)) => {
                 self.state = State::Preparing(preparing.claimed(&self.settings, now));
             }
             (State::Settling(settling), Reply::Looked(look)) => self.settle(settling, &look, now),
-            (State::Settling(settling), Reply::Claimed) => {
-                self.state = State::Settling(settling.claimed(&self.settings, now));
+            (State::Settling(settling), Reply::Claimed(renewed)) => {
+                self.state = State::Settling(settling.claimed(renewed, &self.settings, now));
             }
             (State::Listening { looked_at, .. }, Reply::Listening)
                 if now >= looked_at + self.settings.probe() =>

@@ -32,8 +32,12 @@ impl Settling {
         Self { since: now, looks: 0, run: None, higher_at: None, next_at: now, look: false }
     }
 
-    /// Continues after a claim. A later look checks that the claim still exists, before it is repeated.
-    pub(crate) fn claimed(self, settings: &Settings, now: Time) -> Self {
+    /// Continues after a claim. If the server did not have this process's earlier one, it was emptied since the last
+    /// look.
+    pub(crate) fn claimed(mut self, renewed: bool, settings: &Settings, now: Time) -> Self {
+        if !renewed {
+            self.restart(now);
+        }
         let next_at = if self.looks == 0 { now } else { now + settings.probe() };
         Self { look: true, next_at, ..self }
     }

@@ -119,8 +119,8 @@ impl Process {
     }
 
     fn claimed(&mut self, claim: Claim) {
-        self.claim = Some(claim);
-        self.reply(Reply::Claimed);
+        let renewed = self.claim.replace(claim).is_some();
+        self.reply(Reply::Claimed(renewed));
     }
 
     fn stored(&mut self) {

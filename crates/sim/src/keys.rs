@@ -196,9 +196,9 @@ impl Keys {
         if call.time >= self.claims_until {
             self.claims.clear();
         }
-        self.claims.insert(claim.process, (claim.position, call.time));
+        let renewed = self.claims.insert(claim.process, (claim.position, call.time)).is_some();
         self.claims_until = call.time + lives_ms;
-        Reply::Claimed
+        Reply::Claimed(renewed)
     }
 
     /// `release.lua`, which answers `done`: `Released`, or `Named` if the term continues.

@@ -150,7 +150,7 @@ fn prepared(number: u64) -> Process {
     process.reply(Reply::Looked(stopping(number, ME, false)));
     assert!(process.machine.events().contains(&Event::ReadsAhead));
     assert_eq!(process.send(), claim(0));
-    process.reply(Reply::Claimed);
+    process.reply(Reply::Claimed(true));
     assert_eq!(process.send(), Command::Read { after: Position::default() });
     process.reply(Reply::Read { last: Position { epoch: 1, number }, end: true });
     for built in [false, true] {
@@ -160,7 +160,7 @@ fn prepared(number: u64) -> Process {
     }
     assert_eq!(process.machine.events(), [Event::Ready]);
     assert_eq!(process.send(), claim(number), "not before");
-    process.reply(Reply::Claimed);
+    process.reply(Reply::Claimed(true));
     assert_eq!(process.send(), Command::Look);
     process
 }
@@ -176,7 +176,7 @@ fn a_successor_reads_only_the_rest_after_the_release() {
     process.reply(Reply::Built(true));
     assert!(!process.machine.events().contains(&Event::Ready), "it is reported once");
     assert_eq!(process.send(), claim(6));
-    process.reply(Reply::Claimed);
+    process.reply(Reply::Claimed(true));
     let asked = process.now;
     assert_eq!(process.send(), Command::Look);
     process.reply(Reply::Looked(stopping(7, ME, true)));
@@ -204,7 +204,7 @@ fn a_successor_reads_up_to_a_chunk_it_saw_after_its_first_page() {
     process.send();
     process.reply(Reply::Looked(stopping(5, ME, false)));
     process.send();
-    process.reply(Reply::Claimed);
+    process.reply(Reply::Claimed(true));
     let page = |number| Reply::Read { last: Position { epoch: 1, number }, end: false };
     let read = |number| Command::Read { after: Position { epoch: u64::from(number > 0), number } };
     for number in [0, 5] {
@@ -232,7 +232,7 @@ fn a_successor_that_is_not_ready_continues_after_the_release() {
     process.send();
     process.reply(Reply::Looked(stopping(5, ME, false)));
     process.send();
-    process.reply(Reply::Claimed);
+    process.reply(Reply::Claimed(true));
     let fifth = Position { epoch: 1, number: 5 };
     assert_eq!(process.send(), Command::Read { after: Position::default() });
     process.reply(Reply::Read { last: fifth, end: true });
@@ -247,7 +247,7 @@ fn a_successor_that_is_not_ready_continues_after_the_release() {
             command => {
                 assert_eq!(command, claim(0), "it has no engine yet");
                 claims += 1;
-                process.reply(Reply::Claimed);
+                process.reply(Reply::Claimed(true));
             }
         }
     }

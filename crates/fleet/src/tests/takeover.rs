@@ -141,7 +141,7 @@ fn an_old_owner_does_not_overwrite_a_journal_that_continued_without_it() {
     let mut process = Process::owner(Ack::Write, 5);
     process.refused_append(Refusal::Regressed);
     assert!(matches!(process.send(), Command::Claim(_)));
-    process.reply(Reply::Claimed);
+    process.reply(Reply::Claimed(true));
     assert_eq!(process.send(), Command::Look);
     process.reply(Reply::Looked(Look { run: "b".into(), ..gone("a", 9, u64::MAX) }));
     assert!(process.machine.events().contains(&Event::Lost));
@@ -178,10 +178,31 @@ fn settling_restarts_when_the_server_is_emptied_again() {
         }
     }
     while process.send() != Command::Look {
-        process.reply(Reply::Claimed);
+        process.reply(Reply::Claimed(true));
     }
     process.claim = None;
     process.looked(&empty);
+    let emptied = process.now;
+    process.take(&empty, 0);
+    assert!(process.now >= emptied + TERM);
+}
+
+#[test]
+fn settling_restarts_when_the_server_is_emptied_between_a_look_and_a_claim() {
+    let mut process = Process::new(Ack::Write);
+    let empty = Look { term: None, ..gone("a", 0, 1) };
+    let mut looks = 0;
+    while looks < 4 {
+        match process.send() {
+            Command::Look => {
+                looks += 1;
+                process.looked(&empty);
+            }
+            Command::Claim(claim) => process.claimed(claim),
+            other => panic!("{other:?}"),
+        }
+    }
+    process.claim = None;
     let emptied = process.now;
     process.take(&empty, 0);
     assert!(process.now >= emptied + TERM);

@@ -223,12 +223,12 @@ impl RedisJournal {
     pub(in crate::store) fn claim(&mut self, claim: Claim, lives_ms: u64) -> Result<Reply, RedisError> {
         let key = self.keys.claims();
         let value = stream_id(claim.position);
-        self.server.run(|open| {
+        let new: bool = self.server.run(|open| {
             let mut call = CLAIM.prepare_invoke();
             call.key(&key).arg(claim.process.to_string()).arg(&value).arg(lives_ms);
-            call.invoke::<()>(&mut open.connection)
+            call.invoke(&mut open.connection)
         })?;
-        Ok(Reply::Claimed)
+        Ok(Reply::Claimed(!new))
     }
 
     /// Names the successor; the term continues.
