@@ -10,10 +10,13 @@
 //! - The bytes of a chunk never change once sent; an append whose reply was lost is repeated.
 //! - After the server may have lost data (another run, no term), nobody appends or takes over until processes with state had
 //!   one term of time to claim it. The process with the most state takes over and appends what is missing.
+//!
+//! [`Outbox`] bounds the answers on their way to a process that asks the owner.
 
 mod command;
 mod follower;
 mod handover;
+mod outbox;
 mod owner;
 mod ownership;
 mod settings;
@@ -25,6 +28,7 @@ mod term;
 mod tests;
 
 pub use command::{Append, Claim, Command, Look, Outgoing, Refusal, Reply, Take, TakeReason, Unanswered};
+pub use outbox::{CONFIRMED_EVERY, Outbox, QueuedAnswer};
 pub use ownership::Ownership;
 pub use settings::{Ack, Settings};
 pub use step::{Batch, Event, Step, Wanted, Work};

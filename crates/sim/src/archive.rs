@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use eclusa_fleet::{ProcessId, TermId};
 
-use crate::ask::Answer;
+use crate::ask::AnswerMessage;
 use crate::engine::{LeaseId, Record};
 
 /// A state of the engine, named by the chunk that led to it. `ROOT` is the empty one. Children have higher numbers.
@@ -77,7 +77,7 @@ pub(crate) struct Body {
 #[derive(Debug)]
 pub(crate) struct Archive {
     bodies: Vec<Rc<Body>>,
-    answers: Vec<Rc<Answer>>,
+    answers: Vec<Rc<AnswerMessage>>,
     parents: Vec<Chain>,
     /// The true time at which each lease was granted.
     pub(crate) granted: BTreeMap<LeaseId, u64>,
@@ -135,14 +135,14 @@ impl Archive {
         Rc::clone(&self.bodies[index])
     }
 
-    /// Keeps an answer; the bytes identify it.
-    pub(crate) fn keep_answer(&mut self, answer: Answer) -> Vec<u8> {
-        self.answers.push(Rc::new(answer));
+    /// Keeps a message with answers; the bytes identify it.
+    pub(crate) fn keep_answers(&mut self, message: AnswerMessage) -> Vec<u8> {
+        self.answers.push(Rc::new(message));
         (self.answers.len() - 1).to_le_bytes().to_vec()
     }
 
-    /// The answer of these bytes.
-    pub(crate) fn answer(&self, bytes: &[u8]) -> Rc<Answer> {
+    /// The message of these bytes.
+    pub(crate) fn answers(&self, bytes: &[u8]) -> Rc<AnswerMessage> {
         Rc::clone(&self.answers[index(bytes)])
     }
 }

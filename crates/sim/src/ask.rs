@@ -3,11 +3,13 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
-use eclusa_fleet::{ProcessId, TermId};
+use eclusa_core::layout::ReceivedAnswers;
+use eclusa_fleet::{CONFIRMED_EVERY, ProcessId, TermId};
 
 use crate::archive::Chain;
 use crate::bugs::Bug;
 use crate::engine::LeaseId;
+use crate::reply::Length;
 
 /// Bytes that all askers together may have in flight.
 const WINDOW: u64 = 16 << 20;
@@ -26,6 +28,8 @@ pub(crate) enum Verb {
     },
     /// Only asks for the time.
     Probe,
+    /// Asks nothing: confirms received answers.
+    Confirm,
     /// Accepts a job.
     Enqueue(u64),
     /// Asks for a job to run; parked at the owner until there is one.
@@ -53,6 +57,10 @@ pub(crate) struct Question {
     pub(crate) verb: Verb,
     /// The size of the message.
     pub(crate) bytes: u64,
+    /// The length of its answer.
+    pub(crate) reply: Length,
+    /// The answers that the asker has received.
+    pub(crate) received: ReceivedAnswers,
 }
 
 /// The owner's answer.
@@ -76,8 +84,6 @@ pub(crate) enum Said {
 /// An answer on its way to the asker.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Answer {
-    /// The asker.
-    pub(crate) asker: ProcessId,
     /// The question.
     pub(crate) seq: u64,
     /// The owner's answer.
@@ -88,12 +94,26 @@ pub(crate) struct Answer {
     pub(crate) chain: Chain,
 }
 
+/// Answers on their way to their asker, in one message.
+#[derive(Debug, Clone)]
+pub(crate) struct AnswerMessage {
+    /// The asker.
+    pub(crate) asker: ProcessId,
+    /// The bytes of all answers that were sent to it, with those of this message.
+    pub(crate) sent: u64,
+    /// The size of the message.
+    pub(crate) bytes: u64,
+    /// The answers.
+    pub(crate) answers: Vec<Answer>,
+}
+
 /// A question that has not ended.
 #[derive(Debug, Clone)]
 pub(crate) struct Pending {
     /// The content of a question.
     pub(crate) verb: Verb,
     bytes: u64,
+    reply: Length,
     /// The asker's clock when it was first asked.
     pub(crate) asked_at: u64,
     /// The term and time of its last repetition.
@@ -114,6 +134,9 @@ pub(crate) struct Asker {
     pub(crate) pending: BTreeMap<u64, Pending>,
     /// Questions that may be queued at the owner: sequence and bytes.
     sent: VecDeque<(u64, u64)>,
+    /// The answers that were received from that owner, and up to which byte it was told so.
+    received: ReceivedAnswers,
+    confirmed: u64,
     /// How far engine time can be ahead of this process's clock, and when that was learned.
     pub(crate) ahead: Option<(i64, u64)>,
 }
@@ -121,7 +144,16 @@ pub(crate) struct Asker {
 impl Asker {
     /// An asker without questions.
     pub(crate) fn new(process: ProcessId) -> Self {
-        Self { process, term: None, next: 1, pending: BTreeMap::new(), sent: VecDeque::new(), ahead: None }
+        Self {
+            process,
+            term: None,
+            next: 1,
+            pending: BTreeMap::new(),
+            sent: VecDeque::new(),
+            received: ReceivedAnswers::default(),
+            confirmed: 0,
+            ahead: None,
+        }
     }
 
     /// The owner changed: open questions are repeated, except those that may have had an effect and must not be
@@ -131,13 +163,24 @@ impl Asker {
             return;
         }
         self.term = Some(term);
+        (self.received.bytes, self.confirmed) = (0, 0);
         self.sent.clear();
         self.pending.retain(|_, one| one.verb != Verb::Spend || one.sent.is_none());
     }
 
+    /// Answers arrive on another connection from now on.
+    pub(crate) fn reconnected(&mut self) {
+        self.received.connection += 1;
+    }
+
+    /// A message with answers arrives.
+    pub(crate) fn received(&mut self, message: &AnswerMessage) {
+        self.received.bytes = self.received.bytes.max(message.sent);
+    }
+
     /// A new question.
-    pub(crate) fn ask(&mut self, verb: Verb, bytes: u64, now: u64, known: Vec<Chain>) {
-        self.pending.insert(self.next, Pending { verb, bytes, asked_at: now, sent: None, known });
+    pub(crate) fn ask(&mut self, verb: Verb, (bytes, reply): (u64, Length), now: u64, known: Vec<Chain>) {
+        self.pending.insert(self.next, Pending { verb, bytes, reply, asked_at: now, sent: None, known });
         self.next += 1;
     }
 
@@ -146,6 +189,7 @@ impl Asker {
         let Some(term) = self.term else { return Vec::new() };
         let window = if bug == Some(Bug::WindowWithoutSum) { WINDOW } else { WINDOW / ASKERS };
         let acknowledged = self.pending.keys().next().copied().unwrap_or(self.next);
+        let (asker, received) = (self.process, self.received);
         let mut due = Vec::new();
         let mut queued: u64 = self.sent.iter().map(|(_, bytes)| bytes).sum();
         for (seq, one) in &mut self.pending {
@@ -159,15 +203,23 @@ impl Asker {
             queued += one.bytes;
             one.sent = Some((term, now));
             self.sent.push_back((*seq, one.bytes));
-            let (asker, verb, bytes) = (self.process, one.verb, one.bytes);
-            due.push(Rc::new(Question { asker, seq: *seq, acknowledged, term, verb, bytes }));
+            let (seq, verb, bytes, reply) = (*seq, one.verb, one.bytes, one.reply);
+            due.push(Question { asker, seq, acknowledged, term, verb, bytes, reply, received });
         }
-        due
+        if due.is_empty() && received.bytes >= self.confirmed + CONFIRMED_EVERY {
+            let (verb, bytes, reply) = (Verb::Confirm, 100, Length::default());
+            due.push(Question { asker, seq: 0, acknowledged, term, verb, bytes, reply, received });
+        }
+        if !due.is_empty() {
+            self.confirmed = received.bytes;
+        }
+        due.into_iter().map(Rc::new).collect()
     }
 
     /// Nobody received a question.
     pub(crate) fn unheard(&mut self, question: &Question) {
         self.sent.retain(|(seq, _)| *seq != question.seq);
+        self.confirmed = 0;
     }
 
     /// An answer. Returns the question unless it had ended.

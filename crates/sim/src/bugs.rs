@@ -50,6 +50,8 @@ pub enum Bug {
     IdleDeathUnnoticed,
     /// Every asker may send as much as all of them.
     WindowWithoutSum,
+    /// The owner does not wait until an asker has received its answers.
+    AnswersWithoutBound,
     /// The owner trims chunks whose live records it did not append again.
     TrimTooFar,
     /// An emptied server looks like one that never had a term.
@@ -98,6 +100,10 @@ impl Bug {
                 cfg.faults = vec![Fault::Pause];
                 (cfg.large, cfg.ask_ms, cfg.processes) = (95, 100, 4);
             }
+            Bug::AnswersWithoutBound => {
+                cfg.faults = vec![Fault::Pause];
+                (cfg.long, cfg.ask_ms) = (95, 100);
+            }
             Bug::EmptiedTakenAsFirst => cfg.faults = vec![Fault::FlushAll, Fault::RestartEmpty],
             Bug::ConfirmOnAnotherConnection => {
                 cfg.faults = vec![Fault::CutOwner, Fault::Cut];
@@ -125,7 +131,7 @@ impl Bug {
     }
 
     /// Every bug.
-    pub const ALL: [Bug; 28] = [
+    pub const ALL: [Bug; 29] = [
         Bug::FenceOnEpochOnly,
         Bug::TermBeforeRun,
         Bug::EpochStoredPlusOne,
@@ -147,6 +153,7 @@ impl Bug {
         Bug::AgeByRegistrationOrder,
         Bug::IdleDeathUnnoticed,
         Bug::WindowWithoutSum,
+        Bug::AnswersWithoutBound,
         Bug::TrimTooFar,
         Bug::EmptiedTakenAsFirst,
         Bug::TimeRunsBack,

@@ -99,6 +99,8 @@ pub(crate) struct Config {
     pub(crate) late: u32,
     /// Large questions, in a hundred.
     pub(crate) large: u32,
+    /// Long answers, in a hundred.
+    pub(crate) long: u32,
     /// The last process is patient, as a library is.
     pub(crate) patient: bool,
     /// The last process cannot read what the others write.
@@ -123,6 +125,7 @@ impl Config {
             strikes: 0,
             late: 0,
             large: 0,
+            long: 0,
             patient: false,
             old_format: false,
         }
@@ -150,6 +153,7 @@ impl Config {
             strikes: [0, 10, 60][rng.usize(0..3)],
             late: [0, 5, 80][rng.usize(0..3)],
             large: [10, 25, 95][rng.usize(0..3)],
+            long: [0, 10, 60][rng.usize(0..3)],
             patient: rng.bool(),
             old_format: rng.u32(0..8) == 0,
         }

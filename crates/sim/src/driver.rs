@@ -6,8 +6,7 @@ use eclusa_core::Time;
 use eclusa_fleet::{Append, Command, Event, Position, Refusal, Reply, TermId, Unanswered};
 
 use crate::answer::Answers;
-use crate::archive::Archive;
-use crate::ask::{Answer, Said, Verb};
+use crate::ask::{AnswerMessage, Verb};
 use crate::bugs::Bug;
 use crate::config::TIMEOUT_MS;
 use crate::journal::Journal;
@@ -177,7 +176,10 @@ impl Process {
                     journal.engine.advance(self.base.0 + (now - self.base.1));
                     self.answers.receive(question, term, journal, ctx.net.bug);
                 }
-                Message::Answer(answer) => self.on_answer(ctx, &answer),
+                Message::Answers(message) => {
+                    self.asker.received(&message);
+                    message.answers.iter().for_each(|answer| self.on_answer(ctx, answer));
+                }
                 Message::News => self.machine.look_soon(Time::from_millis(now)),
             }
         }
@@ -194,9 +196,9 @@ impl Process {
         let chain = journal.chain;
         self.answers.ready.retain(|one| {
             if one.read {
-                let (asker, seq, said, time) = (one.asker, one.seq, one.said, one.time);
-                let answer = Rc::new(Answer { asker, seq, said, time, chain });
-                ctx.net.request(conn, 0, Request::PublishAnswer(answer));
+                let (asker, bytes) = (one.asker, one.reply.bytes().len() as u64);
+                let message = AnswerMessage { asker, sent: 0, bytes, answers: vec![one.answer(chain)] };
+                ctx.net.request(conn, 0, Request::PublishAnswer(Rc::new(message)));
             }
             !one.read
         });
@@ -224,7 +226,8 @@ impl Process {
             }
             Event::Unheard(answers) => {
                 for answer in answers {
-                    self.give_back(&ctx.archive, &answer.message);
+                    let message = ctx.archive.answers(&answer.message);
+                    self.answers.unheard(&message, self.journal.as_mut());
                 }
             }
             Event::Deaf => {
@@ -295,12 +298,5 @@ impl Process {
             self.connect(ctx, server);
         }
         self.send_questions(ctx);
-    }
-
-    fn give_back(&mut self, archive: &Archive, message: &[u8]) {
-        let answer = archive.answer(message);
-        if let (Said::Granted { lease, .. }, Some(journal)) = (answer.said, &mut self.journal) {
-            self.answers.give_back(answer.asker, answer.seq, lease, journal);
-        }
     }
 }

@@ -16,6 +16,7 @@ mod keys;
 mod loss;
 mod net;
 mod process;
+mod reply;
 mod script;
 mod search;
 mod server;

@@ -8,7 +8,7 @@ use eclusa_fleet::{Command, ProcessId, Reply};
 use fastrand::Rng;
 
 use crate::archive::{Archive, Chain};
-use crate::ask::{Answer, Question};
+use crate::ask::{AnswerMessage, Question};
 use crate::bugs::Bug;
 use crate::check::Check;
 use crate::config::Config;
@@ -31,7 +31,7 @@ pub(crate) enum Request {
     /// A question for the owner.
     Publish(Rc<Question>),
     /// A planted bug: an answer that bypasses the fence.
-    PublishAnswer(Rc<Answer>),
+    PublishAnswer(Rc<AnswerMessage>),
 }
 
 /// What the server sends back.
@@ -53,7 +53,7 @@ pub(crate) enum Message {
     /// To the owner.
     Question(Rc<Question>),
     /// To an asker.
-    Answer(Rc<Answer>),
+    Answers(Rc<AnswerMessage>),
     /// To all processes: a term was taken or released.
     News,
 }

@@ -4,13 +4,11 @@
 use std::collections::BTreeSet;
 
 use eclusa_core::{Span, Time};
-use eclusa_fleet::{
-    Ack, Batch, Chunk, Command, Event, Outgoing, Ownership, ProcessId, Settings, Step, TermId, Wanted,
-};
+use eclusa_fleet::{Ack, Batch, Chunk, Command, Event, Ownership, ProcessId, Settings, Step, TermId, Wanted};
 
 use crate::answer::Answers;
-use crate::archive::{Archive, Chain};
-use crate::ask::{Answer, Asker, Verb};
+use crate::archive::Chain;
+use crate::ask::{Asker, Verb};
 use crate::bugs::Bug;
 use crate::config::{TERM_MS, TIMEOUT_MS};
 use crate::engine::LeaseId;
@@ -218,7 +216,7 @@ impl Process {
                     (Some(chunk), last)
                 }
             };
-            let answers = if last { outgoing(answers, journal.chain, archive) } else { Vec::new() };
+            let answers = if last { answers.address(journal.chain, archive, bug) } else { Vec::new() };
             if chunk.is_none() && answers.is_empty() {
                 return None;
             }
@@ -289,6 +287,7 @@ impl Process {
             channels.extend(self.listening.map(Channel::Term));
             self.messages = server.connect(self.id, &channels);
             if self.messages.is_some() {
+                self.asker.reconnected();
                 // Messages were lost in between.
                 let now = self.clock(ctx);
                 self.machine.look_soon(Time::from_millis(now));
@@ -309,16 +308,6 @@ impl Process {
             self.on_event(ctx, server, event);
         }
     }
-}
-
-/// Passes on the answers that are ready, which depend on `chain`.
-fn outgoing(answers: &mut Answers, chain: Chain, archive: &mut Archive) -> Vec<Outgoing> {
-    let ready = std::mem::take(&mut answers.ready);
-    let out = ready.into_iter().map(|one| {
-        let answer = Answer { asker: one.asker, seq: one.seq, said: one.said, time: one.time, chain };
-        Outgoing { to: one.asker, message: archive.keep_answer(answer).into() }
-    });
-    out.collect()
 }
 
 /// A short description of a command.

@@ -141,8 +141,8 @@ impl Server {
         self.wrote(Some(conn));
         let mut unheard = Vec::new();
         for (at, answer) in append.answers.iter().enumerate() {
-            let answer = *ctx.archive.answer(&answer.message);
-            if self.publish_answer(ctx, answer) == 0 {
+            let message = ctx.archive.answers(&answer.message);
+            if self.publish_answers(ctx, &message) == 0 {
                 unheard.push(at);
             }
         }

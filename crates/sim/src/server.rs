@@ -2,11 +2,12 @@
 //! `script`.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::rc::Rc;
 
 use eclusa_fleet::{Ack, ProcessId, RunId, TermId};
 
 use crate::archive::Chain;
-use crate::ask::Answer;
+use crate::ask::AnswerMessage;
 use crate::check::Audit;
 use crate::keys::Keys;
 use crate::net::{ConnId, Ctx, Happening, Message, Request, Response};
@@ -184,18 +185,21 @@ impl Server {
                 let heard = self.publish(ctx, Channel::Term(question.term), &message, question.bytes);
                 Some(Response::Published(question.clone(), heard))
             }
-            Request::PublishAnswer(answer) => {
-                self.publish_answer(ctx, **answer);
+            Request::PublishAnswer(message) => {
+                self.publish_answers(ctx, message);
                 None
             }
         }
     }
 
-    /// Publishes an answer; returns how many received it.
-    pub(crate) fn publish_answer(&mut self, ctx: &mut Ctx, answer: Answer) -> usize {
+    /// Publishes answers; returns how many received them.
+    pub(crate) fn publish_answers(&mut self, ctx: &mut Ctx, message: &Rc<AnswerMessage>) -> usize {
         let (archive, ack) = (&ctx.archive, ctx.net.cfg.ack);
-        ctx.check.published(&answer, &self.data.audit, archive, ack);
-        self.publish(ctx, Channel::Process(answer.asker), &Message::Answer(answer.into()), 200)
+        for answer in &message.answers {
+            ctx.check.published(answer, &self.data.audit, archive, ack);
+        }
+        let published = Message::Answers(Rc::clone(message));
+        self.publish(ctx, Channel::Process(message.asker), &published, message.bytes)
     }
 
     pub(crate) fn publish(

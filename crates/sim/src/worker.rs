@@ -5,6 +5,7 @@ use crate::bugs::Bug;
 use crate::engine::LeaseId;
 use crate::net::{Ctx, Happening, Request};
 use crate::process::Process;
+use crate::reply::Length;
 use crate::server::Server;
 
 /// How long a received engine time is used, in ms.
@@ -21,7 +22,11 @@ const PENDING: usize = 7;
 impl Process {
     pub(crate) fn ask(&mut self, ctx: &mut Ctx, verb: Verb, bytes: u64) {
         let (now, known) = (self.clock(ctx), ctx.check.losses.acknowledged());
-        self.asker.ask(verb, bytes, now, known);
+        // What must not be answered twice has a short answer.
+        let long =
+            matches!(verb, Verb::Read(_) | Verb::Dispatch) && ctx.net.rng.u32(0..100) < ctx.net.cfg.long;
+        let reply = if long { Length::long(&mut ctx.net.rng) } else { Length::default() };
+        self.asker.ask(verb, (bytes, reply), now, known);
     }
 
     /// A planted bug: without work, nobody checks whether the owner is alive.

@@ -46,6 +46,7 @@ bugs! {
     age_by_registration_order: AgeByRegistrationOrder,
     idle_death_unnoticed: IdleDeathUnnoticed,
     window_without_sum: WindowWithoutSum,
+    answers_without_bound: AnswersWithoutBound,
     trim_too_far: TrimTooFar,
     emptied_taken_as_first: EmptiedTakenAsFirst,
     time_runs_back: TimeRunsBack,

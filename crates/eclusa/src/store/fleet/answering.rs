@@ -8,10 +8,9 @@ use eclusa_core::layout::{
     Answers, LayoutError, Question, Questions, QuestionsHeader, Reply, SentRules, decode_spec,
 };
 use eclusa_core::{Engine, Spec, StoreError, Time};
-use eclusa_fleet::{Outgoing, ProcessId};
+use eclusa_fleet::{Outbox, Outgoing, ProcessId};
 use tokio::time::Instant;
 
-use super::outbox::Outbox;
 use crate::store::stage::{self, Stage};
 use crate::store::verbs::{apply, may_wait, undo_question};
 

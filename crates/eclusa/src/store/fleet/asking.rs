@@ -6,12 +6,11 @@ use std::time::Duration;
 
 use eclusa_core::StoreError;
 use eclusa_core::layout::{Answers, LayoutError, Question, Questions, ReceivedAnswers, Reply, SentRules};
-use eclusa_fleet::TermId;
+use eclusa_fleet::{CONFIRMED_EVERY, TermId};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
 use super::membership::Membership;
-use super::outbox::CONFIRMED_EVERY;
 use crate::store::verbs::{is_read, is_repeatable, may_wait, undo_question};
 
 /// The most bytes of questions in a message, unless a single one is longer.

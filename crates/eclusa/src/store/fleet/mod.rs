@@ -3,8 +3,8 @@
 //! - `owner` is the thread that owns the basin, or may own it: it follows the protocol of `eclusa-fleet`. `tenure`,
 //!   `outage` and `leaving` are what it does when the owner changes, after an outage, and when the process stops.
 //! - `subscriber` is the thread that receives questions and answers and sends questions.
-//! - `asking` keeps questions until they are answered; `answering` makes each take effect once, `outbox` bounds what is
-//!   on the way back.
+//! - `asking` keeps questions until they are answered; `answering` makes each take effect once, and the
+//!   `Outbox` of `eclusa-fleet` bounds what is on the way back.
 
 mod answering;
 mod ask;
@@ -15,7 +15,6 @@ mod loader;
 mod look;
 mod membership;
 mod outage;
-mod outbox;
 mod owner;
 mod public;
 mod shared;

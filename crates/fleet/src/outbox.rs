@@ -7,14 +7,14 @@ use std::sync::Arc;
 use eclusa_core::layout::ReceivedAnswers;
 
 /// The most bytes of answers in a message, unless a single one is longer.
-pub(super) const MAX_MESSAGE: usize = 1 << 20;
+const MAX_MESSAGE: usize = 1 << 20;
 
 /// The most bytes that a process may not have received yet, unless a single answer is longer.
 const WINDOW: u64 = 4 << 20;
 
 /// A process confirms what it received when it is this many bytes, or with its next question. Below it, an answer of
 /// any length may be sent.
-pub(super) const CONFIRMED_EVERY: u64 = 512 << 10;
+pub const CONFIRMED_EVERY: u64 = 512 << 10;
 
 /// The most bytes that may wait for room. Longer answers beyond it are dropped; their questions are asked again.
 const MAX_QUEUED: usize = 32 << 20;
@@ -22,11 +22,11 @@ const MAX_QUEUED: usize = 32 << 20;
 const SHORT: usize = 4 << 10;
 
 /// An answer: the sequence of its question, and its bytes.
-pub(super) type QueuedAnswer = (u64, Arc<[u8]>);
+pub type QueuedAnswer = (u64, Arc<[u8]>);
 
-/// See the module.
+/// Answers on their way to one process, bounded in bytes.
 #[derive(Debug, Default)]
-pub(super) struct Outbox {
+pub struct Outbox {
     queued: VecDeque<QueuedAnswer>,
     queued_bytes: usize,
     /// Bytes of all answers that were sent.
@@ -36,7 +36,7 @@ pub(super) struct Outbox {
 
 impl Outbox {
     /// Queues an answer; returns whether there was room.
-    pub(super) fn queue(&mut self, sequence: u64, reply: Arc<[u8]>) -> bool {
+    pub fn queue(&mut self, sequence: u64, reply: Arc<[u8]>) -> bool {
         if reply.len() > SHORT && self.queued_bytes > 0 && self.queued_bytes + reply.len() > MAX_QUEUED {
             return false;
         }
@@ -46,7 +46,7 @@ impl Outbox {
     }
 
     /// Notes what the process has received.
-    pub(super) fn received(&mut self, received: ReceivedAnswers) {
+    pub fn received(&mut self, received: ReceivedAnswers) {
         if received.connection == self.received.connection {
             self.received.bytes = self.received.bytes.max(received.bytes.min(self.sent));
         } else {
@@ -55,12 +55,12 @@ impl Outbox {
     }
 
     /// Notes that nothing is on the way: nobody listens.
-    pub(super) fn unheard(&mut self) {
+    pub fn unheard(&mut self) {
         self.received.bytes = self.sent;
     }
 
     /// Whether an answer may be sent now.
-    pub(super) fn is_ready(&self) -> bool {
+    pub fn is_ready(&self) -> bool {
         self.queued.front().is_some_and(|(_, reply)| self.has_room_for(reply.len()))
     }
 
@@ -70,7 +70,7 @@ impl Outbox {
     }
 
     /// The answers of the next message, as far as there is room.
-    pub(super) fn next(&mut self) -> Vec<QueuedAnswer> {
+    pub fn next(&mut self) -> Vec<QueuedAnswer> {
         let (mut chosen, mut bytes) = (Vec::new(), 0);
         while let Some((_, reply)) = self.queued.front()
             && (bytes == 0 || bytes + reply.len() <= MAX_MESSAGE)
@@ -85,12 +85,12 @@ impl Outbox {
     }
 
     /// The bytes of all answers that were sent.
-    pub(super) fn sent(&self) -> u64 {
+    pub fn sent(&self) -> u64 {
         self.sent
     }
 
     /// Whether an answer that ended at `sent` may still be on the way.
-    pub(super) fn is_under_way(&self, sent: u64) -> bool {
+    pub fn is_under_way(&self, sent: u64) -> bool {
         sent > self.received.bytes
     }
 }
