@@ -64,6 +64,9 @@ pub struct Take {
     pub term: TermId,
     /// The new epoch is above this, above the stored one, and not below the server's time.
     pub epoch_above: u64,
+    /// The term under which the taker wrote the state that it has; `None` without state. If the journal never had that
+    /// term, its contents are replaced, and the terms that wrote them are no longer listed.
+    pub own: Option<TermId>,
     /// Why the term may be taken; the server checks it again as far as it can.
     pub reason: TakeReason,
 }

@@ -349,6 +349,7 @@ impl Ownership {
             run: look.run.clone(),
             term: TermId(mix(self.settings.seed, self.terms)),
             epoch_above: self.epoch,
+            own: self.tenure.as_ref().map(|tenure| tenure.term),
             reason,
         };
         State::Listening { take, looked_at: now }

@@ -105,6 +105,9 @@ impl Keys {
         };
         let number = old.map_or(0, |view| view.number);
         let mut from = old.map_or_else(Vec::new, |view| view.from.clone());
+        if take.own.is_some_and(|own| from.iter().all(|(term, _)| *term != own)) {
+            from.clear();
+        }
         from.push((take.term, number));
         if from.len() > FROM {
             from.remove(0);

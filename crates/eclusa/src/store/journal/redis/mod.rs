@@ -159,6 +159,7 @@ impl RedisJournal {
             call.arg(keys.questions(take.term));
             call.arg(take.saw.map_or(String::new(), |(term, _)| keys.questions(term)));
             call.arg(process.to_string()).arg(keys.fleet());
+            call.arg(take.own.map_or(String::new(), |own| own.to_string()));
             let reply: Vec<String> = call.invoke(&mut open.connection)?;
             Ok(match reply.as_slice() {
                 [word, epoch, number] if word == "taken" => {

@@ -8,6 +8,7 @@
 -- ARGV[7]  channel of the new term's questions
 -- ARGV[8]  channel of the seen term's questions
 -- ARGV[9]  the process that takes over       ARGV[10] channel of the fleet, which is notified
+-- ARGV[11] term under which that process wrote the state that it has, '' without state
 --
 -- Returns {'taken', epoch, number} or {'changed'}.
 local seen = redis.call('HMGET', KEYS[1], 'term', 'beat', 'epoch', 'number', 'from', 'released', 'run')
@@ -26,8 +27,13 @@ local epoch = math.max(
   tonumber(seen[3] or 0) + 1, tonumber(ARGV[5]) + 1, tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000))
 epoch = string.format('%.0f', epoch)
 local number = seen[4] or '0'
-local from = {}
-for entry in string.gmatch(seen[5] or '', '%S+') do from[#from + 1] = entry end
+local from, known = {}, ARGV[11] == ''
+for entry in string.gmatch(seen[5] or '', '%S+') do
+  from[#from + 1] = entry
+  known = known or string.sub(entry, 1, #ARGV[11] + 1) == ARGV[11] .. ':'
+end
+-- It writes its own state over a journal that continued without it: what these terms appended will be missing.
+if not known then from = {} end
 from[#from + 1] = ARGV[4] .. ':' .. number
 while #from > 16 do table.remove(from, 1) end
 redis.call('HSET', KEYS[1], 'term', ARGV[4], 'epoch', epoch, 'run', ARGV[3], 'number', number, 'beat', 0,
