@@ -70,7 +70,7 @@ impl Outbox {
     }
 
     /// The answers of the next message, as far as there is room.
-    pub fn next(&mut self) -> Vec<QueuedAnswer> {
+    pub fn next_message(&mut self) -> Vec<QueuedAnswer> {
         let (mut chosen, mut bytes) = (Vec::new(), 0);
         while let Some((_, reply)) = self.queued.front()
             && (bytes == 0 || bytes + reply.len() <= MAX_MESSAGE)
@@ -110,7 +110,7 @@ mod tests {
     }
 
     fn next(outbox: &mut Outbox) -> Vec<u64> {
-        outbox.next().iter().map(|(sequence, _)| *sequence).collect()
+        outbox.next_message().iter().map(|(sequence, _)| *sequence).collect()
     }
 
     #[test]

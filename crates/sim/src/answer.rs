@@ -186,7 +186,7 @@ impl Memory {
 
     /// The next message to this asker.
     fn message(&mut self, asker: ProcessId, bug: Option<Bug>) -> Option<AnswerMessage> {
-        let replies = self.outbox.next();
+        let replies = self.outbox.next_message();
         let sent = self.outbox.sent();
         for (seq, _) in &replies {
             if let Some(answered) = self.answered.get_mut(seq) {

@@ -265,7 +265,7 @@ impl Asker {
     /// The next message to it.
     fn message(&mut self, window: u64) -> Arc<[u8]> {
         self.has_asked = false;
-        let replies = self.outbox.next();
+        let replies = self.outbox.next_message();
         for (sequence, reply) in &replies {
             if let Some(remembered) = self.answers.get_mut(sequence) {
                 remembered.reply = Some(reply.clone());
