@@ -71,8 +71,7 @@ pub(crate) fn measure_memory_here() -> Result<(f64, usize), Failed> {
 
 /// How many buckets the engine keeps.
 fn count(engine: &Engine, time: Time) -> usize {
-    let mut query =
-        BucketQuery { upstream: None, policy: None, scope: None, after: 0, max: MAX_BATCH, shared: false };
+    let mut query = BucketQuery { max: MAX_BATCH, ..BucketQuery::default() };
     let mut kept = 0;
     loop {
         let page = engine.buckets(&query, time);

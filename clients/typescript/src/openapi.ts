@@ -1194,8 +1194,13 @@ export interface components {
              */
             closedUntil?: string | null;
             /**
+             * Format: double
+             * @description Approximate tokens that events gave back in the last minute; absent if none.
+             */
+            creditedLastMinute?: number | null;
+            /**
              * Format: int64
-             * @description Seconds until the bucket is empty at the current rate of spending; absent if it does not run out.
+             * @description Seconds until the bucket is empty at the current rates; absent if it does not run out.
              */
             emptyInSec?: number | null;
             /** @description The policy's name. */
@@ -2573,7 +2578,8 @@ export interface components {
          * @example {
          *       "availableTokens": 80,
          *       "capacity": 100,
-         *       "emptyInSec": 267,
+         *       "creditedLastMinute": 2,
+         *       "emptyInSec": 300,
          *       "name": "IMAGES",
          *       "refillPeriodSec": 60,
          *       "refillTokens": 2,
@@ -2643,7 +2649,8 @@ export interface components {
          *         {
          *           "availableTokens": 80,
          *           "capacity": 100,
-         *           "emptyInSec": 267,
+         *           "creditedLastMinute": 2,
+         *           "emptyInSec": 300,
          *           "name": "IMAGES",
          *           "refillPeriodSec": 60,
          *           "refillTokens": 2,
@@ -5646,6 +5653,11 @@ export interface operations {
                 scope?: string;
                 /** @description The `cursor` of the previous page. */
                 cursor?: number;
+                /**
+                 * @description Only this many buckets, those closest to empty: debts first, then what runs out soonest, then what has the smallest
+                 *     share left. Cannot be combined with `scope` and `cursor`.
+                 */
+                lowest?: number;
             };
             header?: never;
             path?: never;

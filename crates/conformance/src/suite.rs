@@ -223,6 +223,7 @@ macro_rules! suite {
             what_a_round_trip_explains_is_no_drift,
             a_balance_with_credits_is_only_lowered,
             buckets_are_found_by_policy_and_by_scope,
+            the_buckets_closest_to_empty_are_found,
             a_retry_after_closes_the_narrowest_bucket,
             the_first_secret_is_kept,
             an_admission_returns_the_tightest_limit,

@@ -254,10 +254,12 @@ pub struct BucketQuery {
     pub max: usize,
     /// Only buckets without a scope, which all requests under a policy share.
     pub shared: bool,
+    /// Of the buckets that one step examines, those closest to empty, in this order. Not for `scope` and `shared`.
+    pub lowest: bool,
 }
 
-/// A page of buckets, in no particular order. A full, unused bucket is not stored and not listed; its balance follows
-/// from the rules.
+/// A page of buckets, in no particular order unless `lowest` is set. A full, unused bucket is not stored and not listed;
+/// its balance follows from the rules.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct BucketPage {
     /// The buckets. A page may be short or empty without being the last.
@@ -285,20 +287,31 @@ pub struct BucketView {
     pub closed_until: Option<Time>,
     /// About how much calls cost in the last minute. Counted by the current owner's engine only, since it started.
     pub spent_last_minute: Tokens,
+    /// About how much events gave back in the last minute, counted in the same way.
+    pub credited_last_minute: Tokens,
 }
 
 impl BucketView {
-    /// The time until it is empty at the last minute's rate of spending; `None` if it does not run out.
+    /// The time until it is empty at the rates of the last minute; `None` if it does not run out.
     pub fn empty_in(&self) -> Option<Span> {
         let available = i128::from(self.available.as_micro());
         if available <= 0 {
             return Some(Span::ZERO);
         }
         let (minute, period) = (60_000, i128::from(self.period.as_millis().max(1)));
-        let spent = i128::from(self.spent_last_minute.as_micro()) * period;
+        let spent = i128::from((self.spent_last_minute - self.credited_last_minute).as_micro()) * period;
         let lost = spent - i128::from(self.refill.as_micro()) * minute;
         let ms = (lost > 0).then(|| available * minute * period / lost)?;
         Some(Span::from_millis(u64::try_from(ms).unwrap_or(u64::MAX)))
+    }
+
+    /// Orders buckets by how close to empty they are: debts first, then what runs out soonest, then what has the smallest
+    /// share left.
+    pub fn urgency(&self) -> impl Ord + use<> {
+        let [available, capacity] =
+            [self.available, self.capacity].map(|tokens| i128::from(tokens.as_micro()));
+        let left_per_million = available * 1_000_000 / capacity.max(1);
+        (available >= 0, self.empty_in().map_or(u64::MAX, Span::as_millis), left_per_million)
     }
 }
 

@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest';
 import { covering, perSecond, statusWords, totals } from './history';
-import { byUrgency, fullInSec, leftShare } from './policies';
+import { fullInSec, leftShare } from './policies';
 import { progress } from './replays';
 import { ranked, shares } from './tenants';
 import type { History, LanePoint, Policy, Replay, Tenant, UpstreamPoint } from './types';
@@ -48,11 +48,6 @@ describe('policies', () => {
     refillPeriodSec: 60,
     scope: 's',
     ...more,
-  });
-
-  test('debts first, then what runs out soonest, then what is lowest', () => {
-    const list = [policy(90), policy(50, { emptyInSec: 600 }), policy(20), policy(-18), policy(80, { emptyInSec: 30 })];
-    expect(byUrgency(list).map((one) => one.availableTokens)).toEqual([-18, 80, 50, 20, 90]);
   });
 
   test('time to full', () => {

@@ -1,4 +1,4 @@
-/** Buckets, by how close to empty they are. */
+/** How full buckets are. */
 
 import type { Policy } from './types';
 
@@ -12,10 +12,4 @@ export function fullInSec(policy: Policy): number {
   const missing = policy.capacity - policy.availableTokens;
   if (missing <= 0) return 0;
   return policy.refillTokens > 0 ? (missing / policy.refillTokens) * policy.refillPeriodSec : Number.POSITIVE_INFINITY;
-}
-
-/** The closest to empty first: debts, then those that run out soonest, then by what is left. */
-export function byUrgency(policies: Policy[]): Policy[] {
-  const soon = (policy: Policy) => (policy.availableTokens < 0 ? -1 : (policy.emptyInSec ?? Number.POSITIVE_INFINITY));
-  return [...policies].sort((a, b) => (soon(a) === soon(b) ? 0 : soon(a) - soon(b)) || leftShare(a) - leftShare(b));
 }

@@ -306,6 +306,7 @@ export interface Policy {
   class?: string | null;
   closedUntil?: Iso;
   spentLastMinute?: number;
+  creditedLastMinute?: number;
   emptyInSec?: number;
 }
 

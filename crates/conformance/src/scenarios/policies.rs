@@ -333,6 +333,19 @@ pub async fn buckets_are_found_by_policy_and_by_scope<S: Store>(open: Open<S>) {
     assert_eq!(q.buckets(elsewhere).await.buckets, []);
 }
 
+pub async fn the_buckets_closest_to_empty_are_found<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &upstream(free()));
+    for (value, failures) in [("a", 1), ("b", 4), ("c", 2), ("d", 3)] {
+        for _ in 0..failures {
+            looks_up(&q, value, None, 404).await;
+        }
+    }
+    let policy = Some(name("USER_ANTISCAN"));
+    let page = q.buckets(BucketQuery { policy, max: 3, lowest: true, ..BucketQuery::default() }).await;
+    let scopes: Vec<_> = page.buckets.iter().filter_map(|view| view.id.scope).collect();
+    assert_eq!((scopes, page.next), (["b", "d", "c"].map(|value| KEY.scope(value)).to_vec(), None));
+}
+
 pub async fn a_retry_after_closes_the_narrowest_bucket<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &upstream(free()));
     let retry_after = Some(RetryAfter { wait: secs(30), bucket: None });

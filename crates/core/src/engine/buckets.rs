@@ -13,7 +13,7 @@ use hashbrown::HashMap;
 
 use super::families::{Families, FamilyIx};
 use crate::charge::Terms;
-use crate::gate::{Bucket, BucketSpec, HELD_BY_OTHERS, NotUntil, Reason, Spent};
+use crate::gate::{Bucket, BucketSpec, HELD_BY_OTHERS, LastMinute, NotUntil, Reason};
 use crate::job::Hold;
 use crate::lane::{Parked, Rank};
 use crate::policy::family;
@@ -32,7 +32,9 @@ pub(crate) struct ScopedBucket {
     /// Jobs that will take from it, and leases that have.
     users: u32,
     /// Recent costs of its calls.
-    spent: Spent,
+    spent: LastMinute,
+    /// Recent credits; most buckets have none.
+    credited: Option<Box<LastMinute>>,
     /// The lines that wait for it; most buckets have none.
     waiting: Option<Box<Waiting>>,
     forget_at: Option<Time>,
@@ -72,7 +74,12 @@ impl ScopedBucket {
 
     /// The cost of its calls in the last minute.
     pub(crate) fn spent_last_minute(&self, now: Time) -> Tokens {
-        self.spent.last_minute(now)
+        self.spent.tokens(now)
+    }
+
+    /// The tokens that events gave back in the last minute.
+    pub(crate) fn credited_last_minute(&self, now: Time) -> Tokens {
+        self.credited.as_ref().map_or(Tokens::ZERO, |credited| credited.tokens(now))
     }
 
     fn first_waiting(&self) -> Option<&Parked> {
@@ -144,7 +151,8 @@ impl Buckets {
             bucket,
             family: self.families.find_or_create(family(&key)),
             users: 0,
-            spent: Spent::default(),
+            spent: LastMinute::default(),
+            credited: None,
             waiting: None,
             forget_at: None,
             dirty: false,
@@ -187,6 +195,7 @@ impl Buckets {
         let before = state.bucket.balance(&state.spec, now);
         state.bucket.refund(&state.spec, tokens, now);
         let given = state.bucket.balance(&state.spec, now) - before;
+        state.credited.get_or_insert_default().add(given, now);
         self.wake_first(index, now);
         self.touch(index);
         given

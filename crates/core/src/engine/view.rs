@@ -39,10 +39,17 @@ impl Engine {
         if query.shared {
             return self.shared_buckets(query, max, now);
         }
-        let mut page = BucketPage::default();
         let places = self.buckets.places();
-        let mut place = query.after;
         let end = places.min(query.after.saturating_add(MAX_SCANNED));
+        if query.lowest {
+            let states = (query.after..end).filter_map(|place| self.buckets.at(place));
+            let mut buckets: Vec<_> = states.filter_map(|state| view_bucket(state, query, now)).collect();
+            buckets.sort_by_cached_key(BucketView::urgency);
+            buckets.truncate(max);
+            return BucketPage { buckets, next: (end < places).then_some(end) };
+        }
+        let mut page = BucketPage::default();
+        let mut place = query.after;
         while place < end && page.buckets.len() < max {
             let state = self.buckets.at(place);
             page.buckets.extend(state.and_then(|state| view_bucket(state, query, now)));
@@ -248,5 +255,6 @@ fn view_bucket(state: &ScopedBucket, query: &BucketQuery, now: Time) -> Option<B
         held: bucket.held(),
         closed_until: Some(bucket.closed_until()).filter(|until| *until > now),
         spent_last_minute: state.spent_last_minute(now),
+        credited_last_minute: state.credited_last_minute(now),
     })
 }

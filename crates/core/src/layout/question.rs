@@ -188,6 +188,7 @@ layout_struct!(BucketQueryLayout<'a> = BucketQuery {
     after: u64,
     max: u64,
     shared: bool,
+    lowest: bool,
 });
 
 layout_struct!(FallbackLogLayout<'a> = FallbackLog {

@@ -269,6 +269,7 @@ layout_struct!(BucketViewLayout<'a> = BucketView {
     held: i64,
     closed_until: Option<u64>,
     spent_last_minute: i64,
+    credited_last_minute: i64,
 });
 
 layout_enum!(QuotaOfLayout<'a> = QuotaOf {

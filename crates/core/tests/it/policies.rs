@@ -382,3 +382,44 @@ fn a_bucket_predicts_when_it_will_be_empty() {
     let empty = view(&engine, later);
     assert_eq!((tokens(&empty), empty.empty_in()), ((-16_000_000, 80_000_000), Some(Span::ZERO)));
 }
+
+#[test]
+fn credits_are_counted_and_delay_when_a_bucket_is_empty() {
+    let mut engine = engine();
+    let policy = pj();
+    let start = START + Span::from_millis(60_000 - START.as_millis() % 60_000);
+    let view = |engine: &Engine| {
+        let scope = policy.bucket.scope;
+        engine.buckets(&BucketQuery { scope, max: 1, ..BucketQuery::default() }, start).buckets.remove(0)
+    };
+    for id in ["E1", "E2"] {
+        call(&mut engine, &[&policy], id, 404, start).unwrap();
+    }
+    let before = view(&engine);
+    assert_eq!(
+        (before.credited_last_minute, before.empty_in()),
+        (Tokens::ZERO, Some(Span::from_secs(48 * 60)))
+    );
+    engine.credit(&[Credit { event: "payment".into(), correlation: KEY.correlation("E1") }], start);
+    let after = view(&engine);
+    assert_eq!((after.available, after.credited_last_minute), (Tokens::whole(962), Tokens::whole(2)));
+    assert_eq!(after.empty_in(), Some(Span::from_millis(3_206_666)), "962 at 40 less 20 and 2 a minute");
+}
+
+#[test]
+fn debts_are_most_urgent_then_what_runs_out_then_what_has_the_least_left() {
+    let bucket = |available, spent| BucketView {
+        id: pf().bucket,
+        available: Tokens::from_micro(available),
+        capacity: Tokens::whole(100),
+        refill: Tokens::whole(2),
+        period: MINUTE,
+        held: Tokens::ZERO,
+        closed_until: None,
+        spent_last_minute: Tokens::whole(spent),
+        credited_last_minute: Tokens::ZERO,
+    };
+    let ordered = [(-1, 0), (0, 0), (50_000_000, 52), (90_000_000, 52), (10_000_000, 0), (20_000_000, 2)];
+    let urgencies = ordered.map(|(available, spent)| bucket(available, spent).urgency());
+    assert!(urgencies.is_sorted_by(|before, after| before < after));
+}

@@ -1,6 +1,7 @@
 //! `/v1/policies`: balances of buckets by scope, and events that give tokens back.
 
 mod credits;
+mod lowest;
 mod xml;
 
 use std::sync::Arc;
@@ -67,7 +68,10 @@ pub(crate) struct BucketState {
     /// Approximate tokens spent in the last minute; absent if none.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) spent_last_minute: Option<f64>,
-    /// Seconds until the bucket is empty at the current rate of spending; absent if it does not run out.
+    /// Approximate tokens that events gave back in the last minute; absent if none.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub(crate) credited_last_minute: Option<f64>,
+    /// Seconds until the bucket is empty at the current rates; absent if it does not run out.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) empty_in_sec: Option<u64>,
 }
@@ -90,6 +94,20 @@ pub(super) struct PolicyQuery {
     scope: Option<String>,
     /// The `cursor` of the previous page.
     cursor: Option<u64>,
+}
+
+/// Which buckets of all policies to return.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+pub(super) struct PoliciesQuery {
+    /// Buckets of this scope: the value, or its hash as shown in `scope`.
+    scope: Option<String>,
+    /// The `cursor` of the previous page.
+    cursor: Option<u64>,
+    /// Only this many buckets, those closest to empty: debts first, then what runs out soonest, then what has the smallest
+    /// share left. Cannot be combined with `scope` and `cursor`.
+    #[param(minimum = 1, maximum = 100)]
+    lowest: Option<usize>,
 }
 
 /// A scope in a query: its value, or a hash shown before.
@@ -123,6 +141,7 @@ impl BucketState {
             class: class.name.as_ref().map(Name::to_string),
             closed_until: None,
             spent_last_minute: None,
+            credited_last_minute: None,
             empty_in_sec: None,
         }
     }
@@ -131,12 +150,22 @@ impl BucketState {
     fn with(self, view: &BucketView) -> Self {
         let available_tokens = view.available.as_micro().div_euclid(Tokens::ONE.as_micro());
         let empty_in_sec = view.empty_in().map(|span| span.as_millis() / 1_000);
-        #[expect(clippy::cast_precision_loss, reason = "it is shown to a thousandth")]
-        let spent = (view.spent_last_minute.as_micro() / 1_000) as f64 / 1_000.0;
-        let spent_last_minute = (spent > 0.0).then_some(spent);
-        let closed_until = view.closed_until.and_then(iso);
-        Self { available_tokens, closed_until, spent_last_minute, empty_in_sec, ..self }
+        Self {
+            available_tokens,
+            closed_until: view.closed_until.and_then(iso),
+            spent_last_minute: shown(view.spent_last_minute),
+            credited_last_minute: shown(view.credited_last_minute),
+            empty_in_sec,
+            ..self
+        }
     }
+}
+
+/// Tokens to a thousandth, if there are any.
+fn shown(tokens: Tokens) -> Option<f64> {
+    #[expect(clippy::cast_precision_loss, reason = "it is shown to a thousandth")]
+    let tokens = (tokens.as_micro() / 1_000) as f64 / 1_000.0;
+    (tokens > 0.0).then_some(tokens)
 }
 
 /// The bucket of `view`, if its policy and class are still configured.
@@ -230,17 +259,21 @@ impl Policies {
 /// List the balances of all policies
 ///
 /// With `Accept: application/xml`, in the format of the DICT API.
-#[utoipa::path(get, path = "/v1/policies", tag = "policies", params(PolicyQuery),
+#[utoipa::path(get, path = "/v1/policies", tag = "policies", params(PoliciesQuery),
     responses((status = 200, body = PolicyList)))]
 pub(super) async fn list(
     policies: Policies,
     caller: Caller,
-    Query(query): Query<PolicyQuery>,
+    Query(query): Query<PoliciesQuery>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     caller.may(Right::SeeAll)?;
     let rules = policies.rules.get();
     let owned = Policies::owned(&caller, &rules);
+    if let Some(most) = lowest::asked(&query)? {
+        let list = PolicyList { policies: policies.lowest(&rules, &owned, most).await?, cursor: None };
+        return Ok(policies.answer(&rules, &headers, list, xml::list));
+    }
     let list = match (policies.wanted(query.scope).await?, query.cursor) {
         (Some(wanted), _) => {
             PolicyList { policies: policies.of_scope(&rules, &owned, &wanted).await?, cursor: None }

@@ -579,8 +579,7 @@ export const en = {
     title: 'Policies',
     empty: 'No bucket has been used. Buckets of scopes appear here while they are not full.',
     hint: 'The closest to empty first. Personal identifiers are hashed.',
-    some: (shown: string) =>
-      `There are more buckets: these are the first ${shown}, by how close to empty they are. Look one up by its scope.`,
+    some: (shown: string) => `There are more buckets: these are the ${shown} closest to empty. Look one up by its scope.`,
     tokens: 'Tokens',
     refill: 'Refill',
     refillValue: (tokens: string, period: string) => `${tokens} per ${period}`,
@@ -589,6 +588,7 @@ export const en = {
     full: 'full',
     debt: (tokens: string) => `${tokens} in debt`,
     spent: 'Spent, last min',
+    credited: (tokens: string) => `${tokens} given back`,
     closed: (time: string) => `closed ${time}`,
     wholeUpstream: 'whole upstream',
     scope: 'Scope',

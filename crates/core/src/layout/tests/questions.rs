@@ -94,6 +94,7 @@ pub(super) fn all() -> Vec<(&'static str, Question)> {
             after: 7,
             max: 100,
             shared: true,
+            lowest: true,
         }),
         Question::Complete(completion()),
         Question::CancelAll(CancelAll {

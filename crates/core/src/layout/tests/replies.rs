@@ -559,5 +559,6 @@ fn bucket_view() -> BucketView {
         held: Tokens::ONE,
         closed_until: Some(time(5)),
         spent_last_minute: Tokens::from_micro(1_500_000),
+        credited_last_minute: Tokens::from_micro(500_000),
     }
 }

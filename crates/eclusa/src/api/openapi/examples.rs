@@ -41,7 +41,7 @@ fn all(schemas: &Map<String, Value>) -> Vec<(&'static str, Value)> {
     let bucket = json!({
         "name": "IMAGES", "upstream": "fal", "availableTokens": 80, "capacity": 100, "refillTokens": 2,
         "refillPeriodSec": 60, "scope": "18d4956485ad7666b6a267f418061e86", "spentLastMinute": 20.0,
-        "emptyInSec": 267,
+        "creditedLastMinute": 2.0, "emptyInSec": 300,
     });
     let cached = json!({
         "status": "completed", "lane": "render", "reason": "cache", "result": job["result"],

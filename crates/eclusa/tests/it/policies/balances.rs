@@ -45,6 +45,12 @@ async fn balances_are_shown_by_policy_and_scope() {
     assert_eq!(named(&list, "PSP")[0]["availableTokens"], 4_994);
     assert!(!list.to_string().contains(PERSON));
     assert_eq!(named(&program.get("/v1/policies/USER").await.json(), "USER").len(), 2);
+    let lowest = program.get("/v1/policies?lowest=3").await.json();
+    let order: Vec<_> =
+        lowest["policies"].as_array().unwrap().iter().map(|one| &one["availableTokens"]).collect();
+    assert_eq!(order, [80, 980, 4_994], "{lowest}");
+    let with_full = program.get("/v1/policies?lowest=100").await.json();
+    assert_eq!((named(&with_full, "LISTS").len(), with_full["policies"].as_array().unwrap().len()), (1, 4));
     let of_one = program.get(&format!("/v1/policies?scope={PERSON}")).await.json();
     assert_eq!(standing(of_one["policies"][0].clone()), one);
     for (path, status) in [
@@ -53,6 +59,9 @@ async fn balances_are_shown_by_policy_and_scope() {
         ("/v1/policies/USER?scope=12".to_owned(), 404),
         ("/v1/policies/USER?scopes=1".to_owned(), 422),
         ("/v1/policies?cursor=x".to_owned(), 422),
+        ("/v1/policies?lowest=0".to_owned(), 422),
+        ("/v1/policies?lowest=101".to_owned(), 422),
+        ("/v1/policies?lowest=1&cursor=0".to_owned(), 422),
     ] {
         assert_eq!(program.get(&path).await.status, status, "{path}");
     }

@@ -1,4 +1,4 @@
-//! What was spent from a bucket in the last minute, for display only.
+//! Tokens counted in the last minute, for display only: what calls spent from a bucket, and what events gave back.
 //!
 //! There may be a million buckets, so only two sums are kept: of the current minute and of the one before, which counts
 //! in proportion to its overlap with the last sixty seconds. They are not stored.
@@ -8,16 +8,16 @@ use crate::tokens::Tokens;
 
 const MINUTE_MS: u64 = 60_000;
 
-/// The spending of the last minute. Sums are in tokens, exact to seven digits.
+/// See the module. Sums are in tokens, exact to seven digits.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub(crate) struct Spent {
+pub(crate) struct LastMinute {
     minute: u32,
     running: f32,
     before: f32,
 }
 
-impl Spent {
-    /// Counts what a call cost.
+impl LastMinute {
+    /// Counts tokens.
     pub(crate) fn add(&mut self, tokens: Tokens, now: Time) {
         *self = self.at(now);
         #[expect(
@@ -29,13 +29,13 @@ impl Spent {
         self.running += tokens;
     }
 
-    /// What was spent in the last sixty seconds, assuming that spending in the previous minute was even.
-    pub(crate) fn last_minute(&self, now: Time) -> Tokens {
-        let spent = self.at(now);
+    /// The tokens of the last sixty seconds, assuming that those of the previous minute were spread evenly.
+    pub(crate) fn tokens(&self, now: Time) -> Tokens {
+        let counted = self.at(now);
         let left = MINUTE_MS - now.as_millis() % MINUTE_MS;
         #[expect(clippy::cast_precision_loss, reason = "it is at most 60,000")]
         let share = left as f64 / MINUTE_MS as f64;
-        let tokens = f64::from(spent.running) + f64::from(spent.before) * share;
+        let tokens = f64::from(counted.running) + f64::from(counted.before) * share;
         #[expect(clippy::cast_possible_truncation, reason = "it saturates")]
         let micro = (tokens * 1e6) as i64;
         Tokens::from_micro(micro)
@@ -62,20 +62,20 @@ mod tests {
 
     #[test]
     fn the_previous_minute_counts_in_proportion_to_its_overlap() {
-        let mut spent = Spent::default();
+        let mut counted = LastMinute::default();
         let start = 60 - at(0).as_millis() / 1_000 % 60;
-        spent.add(Tokens::whole(60), at(start));
-        spent.add(Tokens::whole(20), at(start + 59));
-        let whole = |seconds| spent.last_minute(at(start + seconds)).as_micro() / 1_000_000;
+        counted.add(Tokens::whole(60), at(start));
+        counted.add(Tokens::whole(20), at(start + 59));
+        let whole = |seconds| counted.tokens(at(start + seconds)).as_micro() / 1_000_000;
         assert_eq!([0, 59, 60, 75, 90, 119, 120, 9_999].map(whole), [80, 80, 80, 60, 40, 1, 0, 0]);
-        spent.add(Tokens::from_micro(1_500_000), at(start + 90));
-        assert_eq!(spent.last_minute(at(start + 90)).as_micro(), 41_500_000);
-        assert_eq!(spent.last_minute(at(start)).as_micro(), 81_500_000, "a clock that steps back");
+        counted.add(Tokens::from_micro(1_500_000), at(start + 90));
+        assert_eq!(counted.tokens(at(start + 90)).as_micro(), 41_500_000);
+        assert_eq!(counted.tokens(at(start)).as_micro(), 81_500_000, "a clock that steps back");
     }
 
     /// A million buckets have one each.
     #[test]
-    fn spent_is_small() {
-        assert_eq!(size_of::<Spent>(), 12);
+    fn it_is_small() {
+        assert_eq!(size_of::<LastMinute>(), 12);
     }
 }
