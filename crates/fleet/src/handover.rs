@@ -26,6 +26,8 @@ pub(crate) struct Stopping {
     pub(crate) stays: bool,
     /// Set once the successor is named on the server.
     named: Option<Named>,
+    /// Set once the term can be released: until then the owner appends what is staged.
+    release_by: Option<Time>,
 }
 
 /// The progress of the successor.
@@ -42,7 +44,7 @@ struct Named {
 
 impl Stopping {
     pub(crate) fn new(successor: Option<ProcessId>) -> Self {
-        Self { successor, stays: false, named: None }
+        Self { successor, stays: false, named: None, release_by: None }
     }
 
     pub(crate) fn stepping_down(successor: ProcessId) -> Self {
@@ -62,6 +64,11 @@ impl Stopping {
     pub(crate) fn waits_until(&self) -> Option<Time> {
         self.successor?;
         self.named.filter(|named| !named.ready).map(|named| named.look_at)
+    }
+
+    /// Whether the term could have been released for `wait`, but something was always staged.
+    pub(crate) fn is_overdue(&mut self, wait: Span, now: Time) -> bool {
+        self.waits_until().is_none() && now >= *self.release_by.get_or_insert(now + wait)
     }
 
     /// The successor is named on the server.

@@ -39,8 +39,14 @@ impl Ownership {
         {
             return Step::Send(command);
         }
-        if matches!(self.state, State::Owning) && self.stopping.is_none() && tenure.is_to_be_left(now) {
-            return Step::Send(Command::Look);
+        if matches!(self.state, State::Owning) && tenure.unconfirmed.is_none() {
+            if self.stopping.is_none() && tenure.is_to_be_left(now) {
+                return Step::Send(Command::Look);
+            }
+            if self.stopping.as_mut().is_some_and(|stopping| stopping.is_overdue(probe, now)) {
+                self.state = State::Releasing;
+                return self.next_of_owner(now, work);
+            }
         }
         let renew = now >= tenure.renewed_at + probe || confirm;
         let number = tenure.number + 1;
@@ -124,9 +130,7 @@ impl Ownership {
             }
             (_, Some(stopping)) => stopping.named(tenure.number, &self.settings, now),
             // A connected process could be asked; `connected` does not include this process while it is not subscribed.
-            (Reply::Looked(look), None) if look.connected > 0 && tenure.unconfirmed.is_none() => {
-                self.state = State::Releasing;
-            }
+            (Reply::Looked(look), None) if look.connected > 0 => self.state = State::Releasing,
             _ => tenure.stay(self.settings.probe(), now),
         }
     }

@@ -119,8 +119,8 @@ impl Ownership {
         }
     }
 
-    /// Stops: lets `successor` get ready, and releases the term once nothing is staged. May be called again to name
-    /// another successor.
+    /// Stops: lets `successor` get ready, and releases the term once nothing is staged, after a quarter of a term at the
+    /// latest. May be called again to name another successor.
     pub fn stop(&mut self, successor: Option<ProcessId>) {
         self.stopping = Some(Stopping::new(successor));
     }

@@ -73,6 +73,32 @@ fn an_owner_waits_for_a_live_successor_but_not_forever() {
 }
 
 #[test]
+fn an_owner_that_stops_releases_its_term_although_something_is_always_staged() {
+    for ack in [Ack::Write, Ack::Fsync, Ack::Replicate] {
+        let mut owner = Process::owner(ack, 5);
+        owner.machine.stop(None);
+        let (stopped, mut confirms) = (owner.now, 0);
+        loop {
+            owner.changes = vec![11];
+            match owner.send() {
+                Command::Append(_) => owner.stored(),
+                Command::Confirm => {
+                    confirms += 1;
+                    owner.reply(Reply::Confirmed(confirms % 4 == 0));
+                }
+                other => {
+                    assert!(matches!(other, Command::Release { successor: None, .. }), "{other:?}");
+                    break;
+                }
+            }
+            owner.now += 10;
+            assert!(owner.now < stopped + TERM, "it stays the owner");
+        }
+        assert!(owner.now >= stopped + TERM / 4, "what is staged goes first");
+    }
+}
+
+#[test]
 fn another_successor_is_named_if_the_first_one_stops() {
     let mut owner = Process::owner(Ack::Write, 5);
     owner.machine.stop(Some(OTHER));
