@@ -113,6 +113,8 @@ pub struct Outgoing {
     pub to: ProcessId,
     /// The message.
     pub message: Arc<[u8]>,
+    /// [`Outbox::sent`](crate::Outbox::sent) after it.
+    pub sent: u64,
 }
 
 /// How much of the journal a process has.

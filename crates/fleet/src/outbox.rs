@@ -31,6 +31,8 @@ pub struct Outbox {
     queued_bytes: usize,
     /// Bytes of all answers that were sent.
     sent: u64,
+    /// `sent` after the last message that was published. Later ones wait until they are durable.
+    published: u64,
     received: ReceivedAnswers,
 }
 
@@ -48,15 +50,20 @@ impl Outbox {
     /// Notes what the process has received.
     pub fn received(&mut self, received: ReceivedAnswers) {
         if received.connection == self.received.connection {
-            self.received.bytes = self.received.bytes.max(received.bytes.min(self.sent));
+            self.received.bytes = self.received.bytes.max(received.bytes.min(self.published));
         } else {
-            self.received = ReceivedAnswers { connection: received.connection, bytes: self.sent };
+            self.received = ReceivedAnswers { connection: received.connection, bytes: self.published };
         }
     }
 
-    /// Notes that nothing is on the way: nobody listens.
+    /// Notes that the message that ended at `sent` is being published.
+    pub fn published(&mut self, sent: u64) {
+        self.published = self.published.max(sent.min(self.sent));
+    }
+
+    /// Notes that nothing of what was published is on the way: nobody listens.
     pub fn unheard(&mut self) {
-        self.received.bytes = self.sent;
+        self.received.bytes = self.published;
     }
 
     /// Whether an answer may be sent now.
@@ -109,8 +116,11 @@ mod tests {
         outbox
     }
 
+    /// The answers of the next message, which is published.
     fn next(outbox: &mut Outbox) -> Vec<u64> {
-        outbox.next_message().iter().map(|(sequence, _)| *sequence).collect()
+        let message = outbox.next_message();
+        outbox.published(outbox.sent());
+        message.iter().map(|(sequence, _)| *sequence).collect()
     }
 
     #[test]
@@ -151,6 +161,24 @@ mod tests {
         assert_eq!((next(&mut outbox), outbox.is_ready()), (vec![2], false));
         outbox.unheard();
         assert_eq!(next(&mut outbox), [3]);
+    }
+
+    #[test]
+    fn an_answer_that_is_not_published_yet_is_on_the_way_to_a_new_connection_too() {
+        let mut outbox = outbox(&[8 * MIB, 8 * MIB, 1]);
+        assert_eq!(next(&mut outbox), [1]);
+        outbox.received(ReceivedAnswers { connection: 2, bytes: 0 });
+        assert_eq!(outbox.next_message().len(), 1);
+        let sent = outbox.sent();
+        for connection in [3, 4] {
+            outbox.received(ReceivedAnswers { connection, bytes: 0 });
+            assert!(outbox.is_under_way(sent) && !outbox.is_ready());
+        }
+        outbox.unheard();
+        assert!(outbox.is_under_way(sent) && !outbox.is_ready(), "nobody received an earlier message");
+        outbox.published(sent);
+        outbox.received(ReceivedAnswers { connection: 5, bytes: 0 });
+        assert!(!outbox.is_under_way(sent) && outbox.is_ready());
     }
 
     #[test]

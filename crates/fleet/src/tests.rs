@@ -146,7 +146,7 @@ fn chunk(number: u64, byte: u8) -> Chunk {
 }
 
 fn answer(byte: u8) -> Outgoing {
-    Outgoing { to: OTHER, message: Arc::new([byte]) }
+    Outgoing { to: OTHER, message: Arc::new([byte]), sent: 0 }
 }
 
 /// A server whose owner has vanished.

@@ -152,9 +152,20 @@ impl Answers {
             self.askers.entry(one.asker).or_default().queue(&one, chain);
         }
         let messages = self.askers.iter_mut().filter_map(|(asker, memory)| memory.message(*asker, bug));
-        let outgoing = messages
-            .map(|message| Outgoing { to: message.asker, message: archive.keep_answers(message).into() });
+        let outgoing = messages.map(|message| {
+            let (to, sent) = (message.asker, message.sent);
+            Outgoing { to, message: archive.keep_answers(message).into(), sent }
+        });
         outgoing.collect()
+    }
+
+    /// These messages are being published.
+    pub(crate) fn published(&mut self, outgoing: &[Outgoing]) {
+        for one in outgoing {
+            if let Some(memory) = self.askers.get_mut(&one.to) {
+                memory.outbox.published(one.sent);
+            }
+        }
     }
 
     /// Nobody received this message. A grant of which no other copy can be received is returned, and its question may
@@ -195,6 +206,7 @@ impl Memory {
             }
         }
         if bug == Some(Bug::AnswersWithoutBound) {
+            self.outbox.published(sent);
             self.outbox.unheard();
         }
         let bytes = replies.iter().map(|(_, reply)| reply.len() as u64).sum();

@@ -227,11 +227,12 @@ impl Process {
     }
 
     fn send(&mut self, ctx: &mut Ctx, server: &mut Server, mut command: Command) {
-        if let Command::Append(append) = &mut command
-            && let Some(chunk) =
-                self.changed.take_if(|chunk| append.chunk.is_some() && chunk.number == append.number)
-        {
-            append.chunk = Some(chunk);
+        if let Command::Append(append) = &mut command {
+            self.answers.published(&append.answers);
+            let is_changed = |chunk: &mut Chunk| append.chunk.is_some() && chunk.number == append.number;
+            if let Some(chunk) = self.changed.take_if(is_changed) {
+                append.chunk = Some(chunk);
+            }
         }
         self.calls += 1;
         let id = self.calls;

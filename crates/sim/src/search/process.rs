@@ -149,7 +149,7 @@ impl SearchProcess {
         self.remember(&chunk, bug);
         let chain = self.chain?;
         self.batches.push(chain);
-        let answer = Outgoing { to: self.id, message: chain.to_le_bytes().as_slice().into() };
+        let answer = Outgoing { to: self.id, message: chain.to_le_bytes().as_slice().into(), sent: 0 };
         let answers = if matches!(kind, Kind::Changes { .. }) { vec![answer] } else { Vec::new() };
         Some(Batch { chunk: Some(chunk), answers })
     }

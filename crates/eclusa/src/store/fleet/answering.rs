@@ -178,9 +178,20 @@ impl Answering {
                 continue;
             }
             let window = if lent_to == Some(*process) { share + DIVIDED } else { share };
-            outgoing.push(Outgoing { to: *process, message: asker.message(window) });
+            let message = asker.message(window);
+            outgoing.push(Outgoing { to: *process, message, sent: asker.outbox.sent() });
         }
         outgoing
+    }
+
+    /// Notes that these messages are being published.
+    pub(super) fn published(&self, outgoing: &[Outgoing]) {
+        let mut state = self.lock();
+        for one in outgoing {
+            if let Some(asker) = state.askers.get_mut(&one.to) {
+                asker.outbox.published(one.sent);
+            }
+        }
     }
 
     /// Whether there are messages to be sent besides new answers.
@@ -192,7 +203,7 @@ impl Answering {
     /// way.
     pub(super) fn unheard(&self, stage: &Stage, outgoing: &[Outgoing]) -> Result<(), StoreError> {
         let mut undo = Vec::new();
-        for Outgoing { to, message } in outgoing {
+        for Outgoing { to, message, .. } in outgoing {
             let Ok(answers) = Answers::decode(message) else { continue };
             let mut state = self.lock();
             let Some(asker) = state.askers.get_mut(to) else { continue };

@@ -247,6 +247,7 @@ impl OwnerThread {
             },
             Command::Tail => Reply::Tail(self.journal.tail()?),
             Command::Append(append) => {
+                self.shared.answering.published(&append.answers);
                 let public = std::mem::take(&mut self.work.public);
                 let reply = self.journal.append(&append, &public, || self.work.answer_callers());
                 if !matches!(reply, Ok(Reply::Appended { .. })) {

@@ -253,6 +253,7 @@ mod tests {
         owner.shared.answering.hear(stage, message).unwrap();
         let group = stage.take_group().unwrap().expect("there is no answer");
         let outgoing = owner.shared.answering.address(group.answers);
+        owner.shared.answering.published(&outgoing);
         let [outgoing] = &*outgoing else { panic!("{} messages", outgoing.len()) };
         assert_eq!(outgoing.to, ASKER);
         let answers = Answers::decode(&outgoing.message).unwrap();
