@@ -257,7 +257,8 @@ impl Process {
                 ctx.check.superseded(self.durable, self.seen_journal, missing, &ctx.archive);
             }
             Event::ReadsAhead => self.built_at = None,
-            Event::InDoubt | Event::Ready | Event::Released => {}
+            Event::Released => ctx.check.losses.left(self.id),
+            Event::InDoubt | Event::Ready => {}
         }
     }
 

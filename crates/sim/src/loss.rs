@@ -26,6 +26,8 @@ pub(crate) struct Losses {
     /// States that no process could save, each with the state that the fleet continued with.
     excused: BTreeSet<(Chain, Chain)>,
     regressions: Vec<Regression>,
+    /// The last release of each process, by the number of regressions before it.
+    releases: BTreeMap<ProcessId, usize>,
     /// The state that the fleet last continued with.
     current: Chain,
 }
@@ -93,6 +95,20 @@ impl Losses {
             if let Some((_, away)) = regression.holders.get_mut(&process) {
                 *away = (*away + ms).min(AWAY_MS);
             }
+        }
+    }
+
+    /// The server has run a release of this process.
+    pub(crate) fn released(&mut self, process: ProcessId) {
+        self.releases.insert(process, self.regressions.len());
+    }
+
+    /// A process learns that it has released its term, and drops its state. Nobody owns between a release and the
+    /// takeover: the fleet does not promise to restore what the server loses then.
+    pub(crate) fn left(&mut self, process: ProcessId) {
+        let Some(before) = self.releases.remove(&process) else { return };
+        for regression in self.regressions.iter_mut().skip(before) {
+            regression.holders.remove(&process);
         }
     }
 

@@ -83,6 +83,7 @@ impl Server {
             Command::Release { term, successor } => {
                 let reply = keys.release(&call, *term, *successor, Reply::Released);
                 if reply == Reply::Released {
+                    ctx.check.losses.released(process);
                     self.changed_hands(ctx);
                 }
                 reply

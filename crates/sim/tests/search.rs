@@ -81,6 +81,14 @@ fn a_regression_while_a_process_or_a_message_is_slow() {
 }
 
 #[test]
+fn a_regression_around_a_release() {
+    clean(Bounds { appends: 0, regressions: 1, stops: 1, troubles: 1, ..CALM });
+    if long() {
+        clean(Bounds { appends: 0, regressions: 1, step_downs: 1, troubles: 1, ..CALM });
+    }
+}
+
+#[test]
 fn takeovers_while_processes_or_messages_are_slow() {
     clean(Bounds { kills: 1, stops: 1, troubles: 1, ..CALM });
     clean(Bounds { kills: 1, step_downs: 1, troubles: 1, ..CALM });

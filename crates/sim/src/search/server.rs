@@ -173,7 +173,11 @@ impl SearchServer {
                 Ok(self.release(&call, *term, Some(*successor), Reply::Named))
             }
             Command::Release { term, successor } => {
-                Ok(self.release(&call, *term, *successor, Reply::Released))
+                let reply = self.release(&call, *term, *successor, Reply::Released);
+                if reply == Reply::Released {
+                    Rc::make_mut(audit).losses.released(process);
+                }
+                Ok(reply)
             }
             Command::Listen(_) | Command::Confirm | Command::Build { .. } => Err(Unanswered),
         };

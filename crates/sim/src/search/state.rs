@@ -398,7 +398,8 @@ impl SearchState {
                 Event::Superseded { missing } => {
                     Rc::make_mut(&mut self.audit).superseded(process.durable, journal, missing, tree);
                 }
-                Event::Unheard(_) | Event::Ready | Event::InDoubt | Event::Follows(_) | Event::Released => {}
+                Event::Released => Rc::make_mut(&mut self.audit).losses.left(process.id),
+                Event::Unheard(_) | Event::Ready | Event::InDoubt | Event::Follows(_) => {}
             }
         }
     }
