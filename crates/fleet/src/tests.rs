@@ -10,7 +10,7 @@ use eclusa_core::{Span, Time};
 
 use crate::{
     Ack, Append, Batch, Chunk, Claim, Command, Event, Look, Outgoing, Ownership, Position, ProcessId,
-    Refusal, Reply, RunId, Settings, Step, TermId, TermView, Unanswered, Wanted,
+    Refusal, Reply, RunId, Settings, Step, Take, TermId, TermView, Unanswered, Wanted,
 };
 
 const TERM: u64 = 2_000;

@@ -288,14 +288,14 @@ fn an_owner_reports_when_the_journal_has_everything() {
     assert!(process.appends().whole);
 }
 
-/// The next term that a process tries to take, looking as often as needed.
-fn asks_for(process: &mut Process, look: &Look) -> TermId {
+/// The next take of a process, which looks as often as needed.
+fn asks_for(process: &mut Process, look: &Look) -> Take {
     for _ in 0..20 {
         match process.send() {
             Command::Look => process.looked(look),
             Command::Claim(claim) => process.claimed(claim),
             Command::Listen(_) => process.reply(Reply::Listening),
-            Command::Take(take) => return take.term,
+            Command::Take(take) => return take,
             other => panic!("{other:?}"),
         }
     }
@@ -316,9 +316,9 @@ fn taken(look: &Look, term: TermId) -> Look {
 fn a_take_that_the_server_runs_after_another_try_is_resumed() {
     let mut process = Process::new(Ack::Write);
     let look = gone("a", 5, 1);
-    let first = asks_for(&mut process, &look);
+    let first = asks_for(&mut process, &look).term;
     process.lost();
-    let second = asks_for(&mut process, &look);
+    let second = asks_for(&mut process, &look).term;
     assert_ne!(first, second);
     // The server ran the first take just before.
     process.reply(Reply::NotTaken);
@@ -340,7 +340,7 @@ fn a_process_with_state_keeps_it_when_its_take_is_run_after_another_try() {
     process.stored();
     process.refused_append(Refusal::Regressed);
     let look = restarted(5);
-    let first = asks_for(&mut process, &look);
+    let first = asks_for(&mut process, &look).term;
     process.lost();
     asks_for(&mut process, &look);
     process.reply(Reply::NotTaken);
@@ -355,4 +355,40 @@ fn a_process_with_state_keeps_it_when_its_take_is_run_after_another_try() {
     process.reply(Reply::Tail(None));
     process.parts = vec![21];
     assert!(process.appends().chunk.is_some(), "it writes what it has");
+}
+
+#[test]
+fn a_take_names_the_term_under_which_the_process_wrote_its_state() {
+    let mut without = Process::new(Ack::Write);
+    assert_eq!(asks_for(&mut without, &restarted(4)).own, None);
+    let mut process = Process::owner(Ack::Write, 5);
+    for run in ["b", "c"] {
+        let Some((own, _)) = process.machine.holds() else { panic!("it holds a term") };
+        process.refused_append(Refusal::Regressed);
+        let take = asks_for(&mut process, &Look { run: run.into(), ..restarted(4) });
+        assert_eq!(take.own, Some(own));
+        process.reply(Reply::Taken { epoch: process.now, number: 4 });
+        assert_eq!(process.machine.holds(), Some((take.term, process.now)));
+        assert_eq!(process.send(), Command::Tail);
+        process.reply(Reply::Tail(None));
+        process.parts = vec![21];
+    }
+}
+
+#[test]
+fn a_tenure_that_the_journal_does_not_list_misses_its_chunks() {
+    for listed in [true, false] {
+        let mut process = Process::owner(Ack::Write, 5);
+        let Some((term, _)) = process.machine.holds() else { panic!("it holds a term") };
+        process.changes = vec![11];
+        process.appends();
+        process.stored();
+        process.refused_append(Refusal::Fenced);
+        assert_eq!(process.send(), Command::Look);
+        let mut look = Look { listeners: 1, ..gone("a", 7, 9) };
+        let from = [(term, 5), (TermId(98), 6), (TermId(99), 7)];
+        look.term.as_mut().unwrap().from = from[usize::from(!listed)..].to_vec();
+        process.looked(&look);
+        assert!(process.machine.events().contains(&Event::Superseded { missing: !listed }));
+    }
 }

@@ -41,3 +41,23 @@ async fn an_epoch_with_sixteen_digits_is_followed_by_the_next() {
     second.resume("work").await;
     assert_eq!(second.ended(&job).await["status"], "completed");
 }
+
+/// If the journal never had the term under which a process wrote its state, that state replaces what the listed terms wrote.
+#[test]
+fn a_take_lists_earlier_terms_only_if_they_include_that_of_its_state() {
+    let script = include_str!("../../../src/store/journal/redis/scripts/take.lua");
+    let redis = RedisServer::start();
+    let mut connection = redis::Client::open(redis.url()).unwrap().get_connection().unwrap();
+    let mut listener = connection.as_pubsub();
+    listener.subscribe("questions").unwrap();
+    for (own, listed) in
+        [("", "a1:0 b2:7 c3:9"), ("a1", "a1:0 b2:7 c3:9"), ("b2", "a1:0 b2:7 c3:9"), ("b", "c3:9")]
+    {
+        let seen = ["term", "b2", "beat", "3", "epoch", "5", "number", "9", "run", "r", "released", "1"];
+        redis.command(&[&["HSET", TERM, "from", "a1:0 b2:7"], &seen[..]].concat());
+        let args = ["b2", "3", "r", "c3", "5", "released", "questions", "", "p", "fleet", own];
+        let reply = redis.command(&[&["EVAL", script, "2", TERM, "claims"], &args[..]].concat());
+        assert!(reply.contains("taken"), "{reply}");
+        assert_eq!(redis.command(&["HGET", TERM, "from"]), listed, "{own:?}");
+    }
+}
