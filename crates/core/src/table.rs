@@ -121,6 +121,7 @@ impl<I: TableIndex, T> Table<I, T> {
 
 impl<I: TableIndex, T> Index<I> for Table<I, T> {
     type Output = T;
+    #[inline]
     fn index(&self, index: I) -> &T {
         match &self.slots[index.slot()] {
             Some(value) => value,
@@ -130,6 +131,7 @@ impl<I: TableIndex, T> Index<I> for Table<I, T> {
 }
 
 impl<I: TableIndex, T> IndexMut<I> for Table<I, T> {
+    #[inline]
     fn index_mut(&mut self, index: I) -> &mut T {
         match &mut self.slots[index.slot()] {
             Some(value) => value,

@@ -117,6 +117,10 @@ pub(crate) fn push<U>(timeline: &mut Vec<Event<U>>, event: Event<U>) {
         timeline[1].kind = EventKind::Omitted(omitted);
         timeline.remove(0);
     }
+    if timeline.is_empty() {
+        // Most jobs have no second line.
+        timeline.reserve_exact(1);
+    }
     timeline.push(event);
 }
 

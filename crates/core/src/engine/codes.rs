@@ -123,15 +123,14 @@ impl Engine {
     /// The code that the last call for a job to `upstream` failed with.
     fn failed_before(&self, job: JobIx, upstream: UpstreamIx) -> Option<Arc<str>> {
         let state = &self.jobs[job];
-        let rare = state.rare.as_deref()?;
-        let failed = rare.timeline.iter().rev().find_map(|event| match &event.kind {
+        let failed = state.timeline().iter().rev().find_map(|event| match &event.kind {
             EventKind::Failed(at, note) if self.without_key(*at) == upstream => Some(note),
             _ => None,
         });
         if let Some(note) = failed {
             return note.as_ref()?.code.clone();
         }
-        let failure = &self.lane(state.lane).dead.get(rare.replay_of?)?.last_failure;
+        let failure = &self.lane(state.lane).dead.get(state.rare.as_ref()?.replay_of?)?.last_failure;
         let same = failure.upstream.as_ref().is_some_and(|name| *name == self.upstream(upstream).name);
         failure.code.clone().filter(|_| same)
     }

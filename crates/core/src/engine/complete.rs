@@ -73,7 +73,7 @@ impl Engine {
 
     /// Releases the slot of a cancelled job when its upstream has ended it.
     fn release_cancelled(&mut self, job: JobIx, completion: &Completion, now: Time) {
-        let last = self.jobs[job].rare.as_ref().and_then(|rare| rare.settled);
+        let last = self.jobs[job].settled();
         let Some(Settled::Awaiting(id)) = last.map(|last| last.how) else { return };
         let Some(lease) = self.leases.get(id) else { return };
         let cancelled = matches!(lease.used_by, Use::Call(_) | Use::LaterCall(_));
@@ -128,7 +128,7 @@ impl Engine {
     pub(super) fn requeue_for_rest(&mut self, job: JobIx, now: Time) -> bool {
         let Some(failed) = self.jobs[job].upstream else { return false };
         self.mark_tried(job, failed);
-        if self.untried(&self.jobs[job]).is_empty() || self.jobs[job].is_expired(now) {
+        if self.untried(&self.jobs[job]).next().is_none() || self.jobs[job].is_expired(now) {
             return false;
         }
         self.note(job, now, EventKind::WaitsForRest);

@@ -221,11 +221,10 @@ impl Engine {
         if let Some(external) = job.submission().and_then(|submission| submission.external.as_ref()) {
             self.submissions.forget(external, index);
         }
-        let rare = job.rare.as_deref();
-        if let Some(last) = rare.and_then(|rare| rare.settled) {
+        if let Some(last) = job.settled() {
             self.leases.forget_settled(last.lease);
         }
-        let result = rare.and_then(|rare| rare.result.as_ref());
+        let result = job.rare.as_ref().and_then(|rare| rare.result.as_ref());
         self.jobs.bytes -= result.map_or(0, |result| result.len() as u64);
         self.lane_mut(job.lane).tenants.release(job.tenant);
         Some(job)

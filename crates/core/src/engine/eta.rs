@@ -6,7 +6,7 @@ use super::jobs::{Job, Phase};
 use super::why::Obstacle;
 use crate::gate::{NotUntil, Reason};
 use crate::job::{Level, NewJob};
-use crate::lane::{EVERYONE, Lane, LineKey};
+use crate::lane::{EVERYONE, Lane, LineKey, TenantLevel};
 use crate::table::{GroupIx, LaneIx, UpstreamIx};
 use crate::time::{Span, Time};
 
@@ -28,9 +28,8 @@ impl Engine {
         let lane = self.lane(lane);
         let fair = lane.spec.as_ref().is_some_and(|spec| spec.fairness.is_some());
         let tenant: &str = if fair { &job.tenant } else { EVERYONE };
-        let lines =
-            lane.tenants.find(tenant).map(|tenant| lane.tenants[tenant].levels[job.level as usize].heads());
-        let lines = lines.into_iter().flatten().filter(|(at, _, _)| *at == group);
+        let lines = lane.tenants.find(tenant).and_then(|tenant| lane.tenants[tenant].level(job.level));
+        let lines = lines.into_iter().flat_map(TenantLevel::heads).filter(|(at, _, _)| *at == group);
         let own: u64 = lines.map(|(_, _, line)| lane.lines[line].len() as u64).sum();
         ahead(lane, (job.level, group), tenant, own, own)
     }
@@ -40,7 +39,7 @@ impl Engine {
             return None;
         }
         let denial = NotUntil::new(obstacle.reason, obstacle.until);
-        let at = self.estimate(job.lane, &self.untried(job), denial, position, now);
+        let at = self.estimate(job.lane, self.untried(job), denial, position, now);
         let lane = self.lane(job.lane);
         let own = match job.phase {
             Phase::Queued { line } => lane.lines[line].ahead_of(job.seq),
@@ -64,7 +63,7 @@ impl Engine {
         let position = self.position_of_new(lane, chain, job);
         let own = state.tenants.find(&job.tenant).map_or(0, |tenant| state.tenants[tenant].waiting);
         let by_tenant = self.tenant_start(lane, &job.tenant, own, now);
-        Some(self.estimate(lane, upstreams, denial, position, now).max(by_tenant))
+        Some(self.estimate(lane, upstreams.iter().copied(), denial, position, now).max(by_tenant))
     }
 
     /// Why a new job could not start at `upstream` now, even with no job before it.
@@ -81,7 +80,7 @@ impl Engine {
     pub(super) fn estimate(
         &self,
         lane: LaneIx,
-        upstreams: &[UpstreamIx],
+        upstreams: impl Iterator<Item = UpstreamIx> + Clone,
         denial: NotUntil,
         ahead: u64,
         now: Time,
@@ -97,24 +96,35 @@ impl Engine {
     }
 
     /// When the upstreams of a chain admit a call with `ahead` calls before it.
-    fn chain_start(&self, upstreams: &[UpstreamIx], ahead: u64, now: Time) -> Time {
+    fn chain_start(
+        &self,
+        upstreams: impl Iterator<Item = UpstreamIx> + Clone,
+        ahead: u64,
+        now: Time,
+    ) -> Time {
         let in_force = |at: &UpstreamIx| !self.upstream(*at).gone && self.upstream(*at).spec.is_some();
-        let known: Vec<_> = upstreams.iter().copied().filter(in_force).collect();
-        side_by_side(&known, ahead, now, |upstream, ahead| self.nth_start(upstream, ahead, now))
+        side_by_side(upstreams.filter(in_force), ahead, now, |upstream, ahead| {
+            self.nth_start(upstream, ahead, now)
+        })
     }
 }
 
 /// When a call with `ahead` calls before it starts at one of several upstreams: at the fastest one, or with the calls
 /// divided evenly among all, whichever is earlier.
 pub(super) fn side_by_side(
-    all: &[UpstreamIx],
+    all: impl Iterator<Item = UpstreamIx> + Clone,
     ahead: u64,
     now: Time,
     start: impl Fn(UpstreamIx, u64) -> Time,
 ) -> Time {
-    let share = ahead / (all.len().max(1) as u64);
-    let fastest = all.iter().map(|at| start(*at, ahead)).min().unwrap_or(now);
-    let shared = all.iter().map(|at| start(*at, share)).max().unwrap_or(now);
+    let share = match all.clone().count() as u64 {
+        0 => return now,
+        // Not asked twice.
+        1 => return all.map(|at| start(at, ahead)).next().unwrap_or(now),
+        count => ahead / count,
+    };
+    let fastest = all.clone().map(|at| start(at, ahead)).min().unwrap_or(now);
+    let shared = all.map(|at| start(at, share)).max().unwrap_or(now);
     fastest.min(shared)
 }
 

@@ -62,6 +62,8 @@ pub(crate) struct Job {
     pub(crate) lost: u8,
     pub(crate) upstream: Option<UpstreamIx>,
     pub(crate) payload: Payload,
+    /// `None` until something has happened to it.
+    past: Option<Box<Past>>,
     pub(crate) rare: Option<Box<Rare>>,
     /// Its position among the jobs of its lane by age.
     pub(super) age: u32,
@@ -79,7 +81,14 @@ impl Keyed for Job {
     }
 }
 
-/// Fields that most waiting jobs do not have.
+/// What has happened to a job.
+#[derive(Debug, Default)]
+pub(crate) struct Past {
+    pub(crate) timeline: Vec<Event<UpstreamIx>>,
+    pub(crate) settled: Option<LastSettled>,
+}
+
+/// Fields that most jobs do not have.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Rare {
     pub(crate) key: Option<Arc<str>>,
@@ -95,8 +104,6 @@ pub(crate) struct Rare {
     pub(crate) replay_of: Option<JobId>,
     pub(crate) failure: Option<Failure>,
     pub(crate) result: Option<Payload>,
-    pub(crate) timeline: Vec<Event<UpstreamIx>>,
-    pub(crate) settled: Option<LastSettled>,
     pub(crate) submission: Option<Box<Submission>>,
 }
 
@@ -148,6 +155,7 @@ impl Job {
             lost: 0,
             upstream: None,
             payload,
+            past: None,
             rare: None,
             age: 0,
             delayed: false,
@@ -219,15 +227,27 @@ impl Job {
 
     /// Since when it could have been in its line: after its last event, or since it was accepted.
     pub(crate) fn in_line_since(&self) -> Time {
-        let last = self.rare.as_ref().and_then(|rare| rare.timeline.last());
-        last.map_or(self.created_at, |event| match event.kind {
+        self.timeline().last().map_or(self.created_at, |event| match event.kind {
             EventKind::RetryAt(due) => due,
             _ => event.at,
         })
     }
 
     pub(crate) fn note(&mut self, at: Time, kind: EventKind<UpstreamIx>) {
-        timeline::push(&mut self.rare().timeline, Event { at, kind });
+        timeline::push(&mut self.past().timeline, Event { at, kind });
+    }
+
+    pub(crate) fn past(&mut self) -> &mut Past {
+        self.past.get_or_insert_default()
+    }
+
+    pub(crate) fn timeline(&self) -> &[Event<UpstreamIx>] {
+        self.past.as_ref().map_or(&[], |past| &past.timeline)
+    }
+
+    /// Its last settlement.
+    pub(crate) fn settled(&self) -> Option<LastSettled> {
+        self.past.as_ref()?.settled
     }
 }
 
@@ -369,12 +389,14 @@ impl Jobs {
 
 impl Index<JobIx> for Jobs {
     type Output = Job;
+    #[inline]
     fn index(&self, job: JobIx) -> &Job {
         &self.table[job]
     }
 }
 
 impl IndexMut<JobIx> for Jobs {
+    #[inline]
     fn index_mut(&mut self, job: JobIx) -> &mut Job {
         &mut self.table[job]
     }

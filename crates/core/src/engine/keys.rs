@@ -53,11 +53,10 @@ impl Engine {
             let state = self.upstream(at);
             state.spec.as_ref().map_or(now, |spec| state.gates.nth_start(spec, ahead, now))
         };
-        let keys: Vec<_> = self.keys_in_force(upstream).collect();
-        start(upstream, ahead).max(side_by_side(&keys, ahead, now, start))
+        start(upstream, ahead).max(side_by_side(self.keys_in_force(upstream), ahead, now, start))
     }
 
-    pub(super) fn keys_in_force(&self, upstream: UpstreamIx) -> impl Iterator<Item = UpstreamIx> {
+    pub(super) fn keys_in_force(&self, upstream: UpstreamIx) -> impl Iterator<Item = UpstreamIx> + Clone {
         self.upstream(upstream).keys.iter().copied().filter(|key| !self.upstream(*key).gone)
     }
 }

@@ -256,9 +256,9 @@ impl Engine {
     }
 
     /// The upstreams a job has not tried in this attempt.
-    fn untried(&self, job: &Job) -> Vec<UpstreamIx> {
-        let chain = self.lane(job.lane).chain(job.chain).iter().enumerate();
-        chain.filter(|(place, _)| job.tried & (1 << place) == 0).map(|(_, upstream)| *upstream).collect()
+    fn untried(&self, job: &Job) -> impl Iterator<Item = UpstreamIx> + Clone + use<'_> {
+        let (chain, tried) = (self.lane(job.lane).chain(job.chain).iter().enumerate(), job.tried);
+        chain.filter(move |(place, _)| tried & (1 << place) == 0).map(|(_, upstream)| *upstream)
     }
 
     /// The first untried upstream of a job's chain that admits it, or the denial that ends first.
@@ -283,7 +283,7 @@ impl Engine {
 
     /// Puts a waiting job into the line it belongs to, by its number.
     fn join_line(&mut self, index: JobIx) {
-        if self.jobs[index].tried != 0 && self.untried(&self.jobs[index]).is_empty() {
+        if self.jobs[index].tried != 0 && self.untried(&self.jobs[index]).next().is_none() {
             // The whole chain had failed when its worker vanished or released it: that attempt is over.
             self.jobs[index].tried = 0;
         }
@@ -301,7 +301,7 @@ impl Engine {
         let group = if job.tried == 0 {
             job.chain
         } else {
-            let untried = self.untried(job);
+            let untried: Vec<_> = self.untried(job).collect();
             self.lanes[lane.0 as usize].group(&untried)
         };
         let state = self.lane_mut(lane);

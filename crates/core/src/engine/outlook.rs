@@ -40,7 +40,7 @@ impl Engine {
             return Outlook { held, ..Outlook::default() };
         }
         let upstreams = self.upstreams_in_line(lane, head);
-        let start = |ahead| self.estimate(index, &upstreams, denial, ahead, now);
+        let start = |ahead| self.estimate(index, upstreams.iter().copied(), denial, ahead, now);
         let last_start = start(in_line - 1);
         Outlook { held, last_start: Some(last_start), will_expire: will_expire(lane, last_start, start) }
     }
@@ -74,7 +74,7 @@ impl Engine {
 
     /// The upstreams that jobs in line may use. A job with its own chain may use only some of them.
     fn upstreams_in_line(&self, lane: &Lane, head: JobIx) -> Vec<UpstreamIx> {
-        let mut all = self.untried(&self.jobs[head]);
+        let mut all: Vec<_> = self.untried(&self.jobs[head]).collect();
         for upstream in lane.upstreams_in_line() {
             if !all.contains(&upstream) {
                 all.push(upstream);

@@ -20,6 +20,7 @@ use super::record::{Record, TenantRecord};
 use super::rules::{ProcessId, Registration};
 use super::{Engine, Upstream};
 use crate::dead_letter::Kept;
+use crate::job::Level;
 use crate::lane::Tenant;
 use crate::layout::{LayoutError, decode_gates, decode_lane, decode_spec, read_records};
 use crate::policy::HashKey;
@@ -241,9 +242,11 @@ fn restore_tenants(
 fn fill_tenant(tenant: &mut Tenant, record: &TenantRecord) {
     tenant.processed = record.processed;
     tenant.last_processed = record.last_processed;
-    for (level, (last_turn, place)) in tenant.levels.iter_mut().zip(record.levels) {
-        level.last_turn = last_turn;
-        level.place = place;
+    for (level, (last_turn, place)) in Level::ALL.into_iter().zip(record.levels) {
+        if tenant.level(level).is_some() || last_turn.is_some() || place.is_some() {
+            let state = tenant.level_mut(level);
+            (state.last_turn, state.place) = (last_turn, place);
+        }
     }
 }
 

@@ -17,6 +17,7 @@ use super::rules::Registration;
 use super::{Engine, Upstream};
 use crate::dead_letter::{ChainState, Kept};
 use crate::ids::{JobId, Name};
+use crate::job::Level;
 use crate::lane::{Entry, Lane, Tenant};
 use crate::layout::{RECORD_VERSION, append_record, encode_gates, encode_lane, encode_spec};
 use crate::policy::Correlation;
@@ -288,10 +289,8 @@ impl Engine {
             upstream: job.upstream.map(|upstream| upstream.0),
             failure: rare.and_then(|rare| rare.failure.clone()),
             result: rare.and_then(|rare| rare.result.clone()),
-            timeline: rare.map_or(Vec::new(), |rare| rare.timeline.iter().map(numbered).collect()),
-            settled: rare
-                .and_then(|rare| rare.settled)
-                .and_then(|last| Some((last.lease, settled_record(last.how)?))),
+            timeline: job.timeline().iter().map(numbered).collect(),
+            settled: job.settled().and_then(|last| Some((last.lease, settled_record(last.how)?))),
         }
     }
 
@@ -388,7 +387,8 @@ fn tenant_record(lane: u32, tenant: &Tenant) -> TenantRecord {
         lane,
         arrival: tenant.arrival,
         name: tenant.name.clone(),
-        levels: [0, 1, 2].map(|level: usize| (tenant.levels[level].last_turn, tenant.levels[level].place)),
+        levels: Level::ALL
+            .map(|level| tenant.level(level).map_or((None, None), |level| (level.last_turn, level.place))),
         processed: tenant.processed,
         last_processed: tenant.last_processed,
     }

@@ -90,7 +90,7 @@ impl Engine {
     /// answer was lost. Nothing changes, but an end is reported again, because the caller did not receive it.
     fn settled_before(&mut self, id: LeaseId) -> Settled {
         let Some(job) = self.leases.settled_job(id) else { return Settled::Stale };
-        let last = self.jobs[job].rare.as_ref().and_then(|rare| rare.settled);
+        let last = self.jobs[job].settled();
         let Some(LastSettled { how, .. }) = last.filter(|last| last.lease == id) else {
             return Settled::Stale;
         };
@@ -103,7 +103,7 @@ impl Engine {
     /// Remembers the result of a job's settlement, unless the job was forgotten when it ended.
     pub(super) fn remember_settled(&mut self, index: JobIx, lease: LeaseId, how: Settled) {
         let Some(job) = self.jobs.get_mut(index) else { return };
-        if let Some(older) = job.rare().settled.replace(LastSettled { lease, how }) {
+        if let Some(older) = job.past().settled.replace(LastSettled { lease, how }) {
             self.leases.forget_settled(older.lease);
         }
         self.leases.remember_settled(lease, index);
@@ -167,7 +167,7 @@ impl Engine {
         let noted = |upstream| move |event: &Event<UpstreamIx>| matches!(event.kind, EventKind::Failed(at, _) if at == upstream);
         let state = &mut self.jobs[job];
         if let Some(upstream) = state.upstream
-            && !state.rare().timeline.last().is_some_and(noted(upstream))
+            && !state.timeline().last().is_some_and(noted(upstream))
         {
             self.count_failure(job, upstream, failure.code.as_ref());
             if let Some(code) = &failure.code {
@@ -254,8 +254,7 @@ impl Engine {
     }
 
     fn continue_chain(&mut self, denied: Option<NotUntil>, job: JobIx, id: LeaseId, now: Time) -> Advanced {
-        let untried = self.untried(&self.jobs[job]);
-        if untried.is_empty() || self.jobs[job].is_expired(now) {
+        if self.untried(&self.jobs[job]).next().is_none() || self.jobs[job].is_expired(now) {
             return Advanced::Exhausted;
         }
         let Some(lease) = self.leases.remove(id) else { return Advanced::Stale };

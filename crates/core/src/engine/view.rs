@@ -111,8 +111,8 @@ impl Engine {
     fn timeline(&self, job: &Job) -> Vec<Event<Name>> {
         let name = |upstream: &UpstreamIx| self.upstream(*upstream).name.clone();
         let mut timeline = vec![Event { at: job.created_at, kind: EventKind::Accepted }];
-        let events = job.rare.iter().flat_map(|rare| &rare.timeline);
-        timeline.extend(events.map(|event| Event { at: event.at, kind: event.kind.map(name) }));
+        timeline
+            .extend(job.timeline().iter().map(|event| Event { at: event.at, kind: event.kind.map(name) }));
         if let Phase::Finished { at, status, .. } = job.phase {
             timeline.push(Event { at, kind: EventKind::Ended(status) });
         }
@@ -219,7 +219,7 @@ impl Engine {
 fn view_tenant(lane: &Lane, index: TenantIx) -> TenantView {
     let tenant = &lane.tenants[index];
     let rounds = |level: &Level| {
-        let last_turn = tenant.levels[*level as usize].last_turn;
+        let last_turn = tenant.level(*level).and_then(|level| level.last_turn);
         last_turn.map(|last| lane.levels[*level as usize].turns.turn - last)
     };
     let in_a_row = lane

@@ -66,10 +66,10 @@ impl Engine {
         if !job.is_waiting() {
             return None;
         }
-        let untried = self.untried(job);
+        let mut untried = self.untried(job);
         let lane_is_gone = self.lane(job.lane).gone;
-        let stuck = lane_is_gone || untried.iter().all(|upstream| self.upstream(*upstream).gone);
-        let upstream = untried.first().copied().filter(|_| !lane_is_gone);
+        let upstream = untried.clone().next().filter(|_| !lane_is_gone);
+        let stuck = lane_is_gone || untried.all(|upstream| self.upstream(upstream).gone);
         let reason = Reason::RulesGone;
         stuck.then_some(Obstacle { reason, until: Time::NEVER, upstream, of_tenant: false })
     }

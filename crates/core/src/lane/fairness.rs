@@ -57,7 +57,7 @@ impl Turns {
         blocked: &[bool],
     ) -> Option<Choice> {
         let first = |tenant: TenantIx| {
-            let heads = tenants[tenant].levels[level as usize].heads();
+            let heads = tenants[tenant].level(level)?.heads();
             let open = heads.filter(|(group, ..)| !blocked[group.0 as usize]);
             open.min_by_key(|(_, head, _)| *head).map(|(group, _, line)| Choice { tenant, line, group })
         };
@@ -82,7 +82,7 @@ impl Turns {
         self.turn += 1;
         self.current = Some(tenant);
         self.in_a_row = 1;
-        let mine = &mut tenants[tenant].levels[level as usize];
+        let mine = tenants[tenant].level_mut(level);
         mine.last_turn = Some(self.turn);
         if let Some(old) = mine.place {
             let place = (self.turn, old.1);

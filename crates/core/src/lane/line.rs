@@ -1,9 +1,9 @@
 //! Lines: the FIFO unit.
 
-use std::collections::BTreeMap;
 use std::ops::{Index, IndexMut};
 use std::sync::Arc;
 
+use super::fifo::Fifo;
 use super::holds::Holds;
 use crate::job::Level;
 use crate::table::{BucketIx, GroupIx, JobIx, Keyed, LaneIx, LineIx, Lookup, Table, TenantIx, UpstreamIx};
@@ -49,7 +49,7 @@ pub(crate) type Rank = (Level, u64);
 #[derive(Debug)]
 pub(crate) struct Line {
     key: LineKey,
-    jobs: BTreeMap<u64, JobIx>,
+    jobs: Fifo,
     /// Its position among the lines that wait for the same bucket.
     pub(crate) ticket: Option<u64>,
     /// The scoped bucket it waits for; boxed because few lines do.
@@ -80,11 +80,11 @@ impl Line {
     }
 
     pub(crate) fn head(&self) -> Option<u64> {
-        self.jobs.first_key_value().map(|(seq, _)| *seq)
+        self.jobs.first().map(|(seq, _)| seq)
     }
 
     pub(crate) fn head_job(&self) -> Option<JobIx> {
-        self.jobs.first_key_value().map(|(_, job)| *job)
+        self.jobs.first().map(|(_, job)| job)
     }
 
     pub(super) fn open_head(&self) -> Option<u64> {
@@ -96,21 +96,20 @@ impl Line {
     }
 
     pub(super) fn pull(&mut self, seq: u64) {
-        self.jobs.remove(&seq);
+        self.jobs.remove(seq);
     }
 
     /// About how many jobs of the line are ahead of number `seq`: exact at both ends and interpolated between them, so
     /// that no walk along the line is needed.
     pub(crate) fn ahead_of(&self, seq: u64) -> u64 {
-        let (Some((first, _)), Some((last, _))) = (self.jobs.first_key_value(), self.jobs.last_key_value())
-        else {
+        let (Some((first, _)), Some((last, _))) = (self.jobs.first(), self.jobs.last()) else {
             return 0;
         };
         let (span, len) = (u128::from(last - first), self.jobs.len() as u128);
         if span == 0 {
             return 0;
         }
-        let ahead = u128::from(seq.saturating_sub(*first)) * (len - 1) / span;
+        let ahead = u128::from(seq.saturating_sub(first)) * (len - 1) / span;
         u64::try_from(ahead).unwrap_or(u64::MAX)
     }
 }
@@ -128,7 +127,7 @@ impl Lines {
             return line;
         }
         let line =
-            self.table.insert(Line { key, jobs: BTreeMap::new(), ticket: None, parked: None, holds: None });
+            self.table.insert(Line { key, jobs: Fifo::default(), ticket: None, parked: None, holds: None });
         self.by_key.add(&self.table, line);
         line
     }
@@ -142,12 +141,14 @@ impl Lines {
 
 impl Index<LineIx> for Lines {
     type Output = Line;
+    #[inline]
     fn index(&self, line: LineIx) -> &Line {
         &self.table[line]
     }
 }
 
 impl IndexMut<LineIx> for Lines {
+    #[inline]
     fn index_mut(&mut self, line: LineIx) -> &mut Line {
         &mut self.table[line]
     }
@@ -161,7 +162,7 @@ mod tests {
     fn the_position_in_a_line_is_exact_at_its_ends_and_never_beyond() {
         let (level, group, tenant) = (Level::Normal, GroupIx(0), TenantIx(0));
         let key = LineKey { level, group, tenant, limited: None, holds: None };
-        let mut line = Line { key, jobs: BTreeMap::new(), ticket: None, parked: None, holds: None };
+        let mut line = Line { key, jobs: Fifo::default(), ticket: None, parked: None, holds: None };
         assert_eq!(line.ahead_of(5), 0);
         for seq in [10, 11, 12, 500, 1_000] {
             line.push(seq, JobIx(0));

@@ -8,12 +8,14 @@ mod budget;
 mod cache;
 mod equals;
 mod fairness;
+mod fifo;
 mod finished;
 mod held;
 mod holds;
 mod line;
 mod restore;
 mod tenant;
+mod tournament;
 
 pub(crate) use budget::Budget;
 pub(crate) use cache::{Cache, Entry};
@@ -23,11 +25,13 @@ pub(crate) use finished::{Finished, KeyEntry, Keys, MAX_KEYS};
 pub(crate) use held::HeldBack;
 pub(crate) use holds::{HoldCause, Holds, PastHold};
 pub(crate) use line::{JobHold, LineKey, Lines, Parked, Rank};
-pub(crate) use tenant::{EVERYONE, Tenant, Tenants};
+pub(crate) use tenant::{EVERYONE, Tenant, TenantLevel, Tenants};
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use hashbrown::HashMap;
+
+use self::tournament::Tournament;
 
 use crate::dead_letter::{DeadLetters, TrimReason};
 use crate::ended::{End, ServedBy};
@@ -150,8 +154,8 @@ pub(crate) struct LevelState {
     /// Jobs that could be evicted.
     pub(crate) evictable: u64,
     pub(crate) evictable_bytes: u64,
-    /// Tenants by the number of their evictable jobs.
-    by_backlog: BTreeSet<(usize, u64, TenantIx)>,
+    /// Tenants by the number of their evictable jobs, then by arrival.
+    backlogs: Tournament<TenantIx, (usize, u64)>,
 }
 
 /// What was blocked at the last dispatch and has not changed since.
@@ -179,8 +183,8 @@ pub(crate) struct Lane {
     pub(crate) levels: [LevelState; 3],
     pub(crate) tenants: Tenants,
     pub(crate) lines: Lines,
-    /// The first job of each line, by its number.
-    heads: BTreeMap<u64, JobIx>,
+    /// Lines by the number of their first job: the lower, the higher they rank.
+    heads: Tournament<LineIx, u64>,
     groups: Vec<Box<[UpstreamIx]>>,
     /// The group of jobs that do not name their own chain.
     pub(crate) default_chain: GroupIx,
@@ -223,7 +227,7 @@ impl Lane {
             levels: Default::default(),
             tenants: Tenants::default(),
             lines: Lines::default(),
-            heads: BTreeMap::new(),
+            heads: Tournament::default(),
             groups: Vec::new(),
             default_chain: GroupIx(0),
             group_by_chain: HashMap::with_hasher(foldhash::fast::FixedState::default()),
@@ -322,10 +326,10 @@ impl Lane {
             level.evictable += 1;
             level.evictable_bytes += waiter.bytes;
             let tenant = &mut self.tenants[turn];
-            let jobs = &mut tenant.levels[waiter.level as usize].evictable;
-            level.by_backlog.remove(&(jobs.len(), tenant.arrival, turn));
+            let arrival = tenant.arrival;
+            let jobs = &mut tenant.level_mut(waiter.level).evictable;
             jobs.insert(waiter.seq, waiter.job);
-            level.by_backlog.insert((jobs.len(), tenant.arrival, turn));
+            level.backlogs.set(turn, (jobs.len(), arrival));
         }
     }
 
@@ -343,20 +347,18 @@ impl Lane {
             level.evictable -= 1;
             level.evictable_bytes -= waiter.bytes;
             let tenant = &mut self.tenants[turn];
-            let jobs = &mut tenant.levels[waiter.level as usize].evictable;
-            level.by_backlog.remove(&(jobs.len(), tenant.arrival, turn));
-            jobs.remove(&waiter.seq);
-            if !jobs.is_empty() {
-                level.by_backlog.insert((jobs.len(), tenant.arrival, turn));
-            }
+            let arrival = tenant.arrival;
+            let jobs = &mut tenant.level_mut(waiter.level).evictable;
+            jobs.remove(waiter.seq);
+            let backlog = if jobs.is_empty() { Default::default() } else { (jobs.len(), arrival) };
+            level.backlogs.set(turn, backlog);
         }
     }
 
     /// The job to evict from `level`: the newest one of the tenant with the longest backlog.
     pub(crate) fn victim(&self, level: Level) -> Option<JobIx> {
-        let (_, _, tenant) = self.levels[level as usize].by_backlog.last()?;
-        let jobs = &self.tenants[*tenant].levels[level as usize].evictable;
-        jobs.last_key_value().map(|(_, job)| *job)
+        let tenant = self.levels[level as usize].backlogs.winner()?;
+        self.tenants[tenant].level(level)?.evictable.last().map(|(_, job)| job)
     }
 
     /// The oldest dead letter, if it must be removed.
@@ -387,10 +389,6 @@ impl Lane {
         }
         self.lines[line].push(seq, job);
         if head.is_none_or(|head| seq < head) {
-            self.heads.insert(seq, job);
-            if let Some(head) = head {
-                self.heads.remove(&head);
-            }
             self.move_head(line, head);
         }
         line
@@ -402,7 +400,7 @@ impl Lane {
     pub(crate) fn pull(&mut self, line: LineIx, seq: u64) -> Option<(BucketIx, Parked)> {
         let LineKey { tenant, level, .. } = *self.lines[line].key();
         let parked = self.pull_in_place(line, seq);
-        let state = &mut self.tenants[tenant].levels[level as usize];
+        let state = self.tenants[tenant].level_mut(level);
         if state.lines == 0 {
             state.place = None;
             self.tenants.touch(tenant);
@@ -418,9 +416,6 @@ impl Lane {
         self.lines[line].pull(seq);
         self.held_back.left_line(seq);
         if head == Some(seq) {
-            self.heads.remove(&seq);
-            let next = &self.lines[line];
-            self.heads.extend(next.head().zip(next.head_job()));
             self.move_head(line, head);
         }
         if self.lines[line].head().is_some() {
@@ -429,23 +424,23 @@ impl Lane {
         let parked = self.lines[line].parked.take();
         let LineKey { tenant, level, .. } = *self.lines[line].key();
         self.lines.remove(line);
-        self.tenants[tenant].levels[level as usize].lines -= 1;
+        self.tenants[tenant].level_mut(level).lines -= 1;
         parked.map(|parked| *parked)
     }
 
     /// The lowest job number in any line.
     pub(crate) fn oldest_in_line(&self) -> Option<u64> {
-        self.heads.first_key_value().map(|(seq, _)| *seq)
+        self.heads.highest().map(|rank| u64::MAX - rank)
     }
 
     /// The job that lined up first.
     pub(crate) fn oldest_job(&self) -> Option<JobIx> {
-        self.heads.first_key_value().map(|(_, job)| *job)
+        self.lines[self.heads.winner()?].head_job()
     }
 
     /// Gives a tenant its place in a level with its first line there.
     fn begin_line(&mut self, tenant: TenantIx, level: Level, seq: u64) {
-        let state = &mut self.tenants[tenant].levels[level as usize];
+        let state = self.tenants[tenant].level_mut(level);
         state.lines += 1;
         if state.place.is_none() {
             state.place = Some(self.levels[level as usize].turns.new_place(state.last_turn, seq));
@@ -468,17 +463,19 @@ impl Lane {
 
     /// Updates the order of lines and tenants after the head of `line` changed from `old`.
     fn move_head(&mut self, line: LineIx, old: Option<u64>) {
+        self.heads.set(line, self.lines[line].head().map_or(0, |seq| u64::MAX - seq));
         let new = self.lines[line].open_head();
         let LineKey { level, group, tenant, .. } = *self.lines[line].key();
-        let state = &mut self.tenants[tenant].levels[level as usize];
+        let state = self.tenants[tenant].level_mut(level);
         let place = state.place.unwrap_or_default();
         let open = state.open(group);
         let was_open = !open.is_empty();
-        if let Some(old) = old {
-            open.remove(&old);
-        }
+        // In this order, so that a tree of one keeps its node.
         if let Some(new) = new {
             open.insert(new, line);
+        }
+        if let Some(old) = old.filter(|old| new != Some(*old)) {
+            open.remove(&old);
         }
         let is_open = !open.is_empty();
         if was_open != is_open {

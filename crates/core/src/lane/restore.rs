@@ -1,6 +1,7 @@
 //! Restores a lane's tenants from records.
 
 use super::{Lane, Tenant};
+use crate::job::Level;
 use crate::table::TenantIx;
 
 impl Lane {
@@ -12,9 +13,15 @@ impl Lane {
     }
 
     fn set_ready_everywhere(&mut self, tenant: TenantIx, ready: bool) {
-        for (level, state) in self.levels.iter_mut().zip(&self.tenants[tenant].levels) {
+        for level in Level::ALL {
+            let Some(state) = self.tenants[tenant].level(level) else { continue };
             for (group, ..) in state.heads() {
-                level.turns.set_ready(tenant, state.place.unwrap_or_default(), group, ready);
+                self.levels[level as usize].turns.set_ready(
+                    tenant,
+                    state.place.unwrap_or_default(),
+                    group,
+                    ready,
+                );
             }
         }
     }

@@ -5,7 +5,9 @@ use std::ops::{Index, IndexMut};
 use std::sync::Arc;
 
 use super::fairness::TurnPlace;
-use crate::table::{GroupIx, JobIx, Keyed, LineIx, Lookup, Table, TenantIx};
+use super::fifo::Fifo;
+use crate::job::Level;
+use crate::table::{GroupIx, Keyed, LineIx, Lookup, Table, TenantIx};
 use crate::time::Time;
 
 /// The tenant whose turn all jobs take if fairness is off. No real tenant can have this name.
@@ -19,7 +21,8 @@ pub(crate) struct Tenant {
     pub(crate) name: Arc<str>,
     /// The order in which tenants were first seen; breaks ties.
     pub(crate) arrival: u64,
-    pub(crate) levels: [TenantLevel; 3],
+    /// Boxed, and `None` until used: most tenants use one level, and there may be many tenants.
+    levels: [Option<Box<TenantLevel>>; 3],
     pub(crate) processed: u64,
     pub(crate) last_processed: Option<Time>,
     /// Jobs of it that wait.
@@ -46,6 +49,14 @@ impl Tenant {
         }
     }
 
+    pub(crate) fn level(&self, level: Level) -> Option<&TenantLevel> {
+        self.levels[level as usize].as_deref()
+    }
+
+    pub(crate) fn level_mut(&mut self, level: Level) -> &mut TenantLevel {
+        self.levels[level as usize].get_or_insert_default()
+    }
+
     fn idle_place(&self) -> (Time, u64) {
         (self.last_processed.unwrap_or_default(), self.arrival)
     }
@@ -67,7 +78,7 @@ pub(crate) struct TenantLevel {
     /// Its lines, including parked ones.
     pub(super) lines: u32,
     /// Waiting jobs that were never sent, by number.
-    pub(crate) evictable: BTreeMap<u64, JobIx>,
+    pub(crate) evictable: Fifo,
     /// Lines that are not parked, by the number of their head, for each group that has some.
     open: Vec<(GroupIx, BTreeMap<u64, LineIx>)>,
 }
@@ -243,12 +254,14 @@ impl Tenants {
 
 impl Index<TenantIx> for Tenants {
     type Output = Tenant;
+    #[inline]
     fn index(&self, tenant: TenantIx) -> &Tenant {
         &self.table[tenant]
     }
 }
 
 impl IndexMut<TenantIx> for Tenants {
+    #[inline]
     fn index_mut(&mut self, tenant: TenantIx) -> &mut Tenant {
         &mut self.table[tenant]
     }

@@ -210,12 +210,13 @@ impl<'a> Layout<'a, [u64; 9]> for [u64; 9] {
     }
 }
 
-impl<'a, D, L: Layout<'a, D>> Layout<'a, Box<D>> for Box<L> {
+/// What is boxed in the domain is not in its layout, which is never kept.
+impl<'a, D, L: Layout<'a, D>> Layout<'a, Box<D>> for L {
     fn from_domain(domain: &'a Box<D>) -> Self {
-        Box::new(L::from_domain(domain))
+        L::from_domain(domain)
     }
     fn into_domain(self) -> Result<Box<D>, LayoutError> {
-        (*self).into_domain().map(Box::new)
+        self.into_domain().map(Box::new)
     }
 }
 
@@ -283,6 +284,7 @@ macro_rules! layout_enum {
         $variant:ident $(($($item:ident: $item_layout:ty),+))? $({ $($field:ident: $field_layout:ty),+ })?
     ),+ $(,)?) => {
         #[derive(serde::Serialize, serde::Deserialize)]
+        #[allow(clippy::large_enum_variant, reason = "layouts are never kept")]
         $($bound)*
         pub(in crate::layout) enum $($full)+ {
             $($variant $(($($item_layout),+))? $({ $($field: $field_layout),+ })?),+

@@ -56,7 +56,7 @@ layout_struct!(ReplayLayout<'a> = Replay {
     lane: &'a str,
     letter: u128,
     id: u128,
-    edit: Option<Box<NewJobLayout<'a>>>,
+    edit: Option<NewJobLayout<'a>>,
 });
 
 layout_enum!(ReplayedLayout<'a> = Replayed {

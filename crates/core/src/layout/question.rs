@@ -168,7 +168,7 @@ layout_struct!(
 
 layout_struct!(DeadLetterRateLayout = DeadLetterRate { share_micros: u64, over: u64, min: u64 });
 
-layout_struct!(FireLayout<'a> = Fire { schedule: &'a str, moment: u64, job: Option<Box<NewJobLayout<'a>>> });
+layout_struct!(FireLayout<'a> = Fire { schedule: &'a str, moment: u64, job: Option<NewJobLayout<'a>> });
 layout_struct!(PollLayout<'a> = Poll { upstream: &'a str, max: u64, claim: u64, asked: Vec<u128> });
 
 layout_struct!(CreditLayout<'a> = Credit { event: &'a str, correlation: u128 });

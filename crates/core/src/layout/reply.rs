@@ -167,7 +167,7 @@ layout_enum!(ReplyLayout<'a> = Reply {
     Discarded(answer: DiscardedLettersLayout<'a>),
     Bulk(answer: BulkAnswerLayout<'a>),
     Codes(codes: Option<Vec<CodeViewLayout<'a>>>),
-    Observed(observed: Box<ObservedLayout<'a>>),
+    Observed(observed: ObservedLayout<'a>),
     History(history: HistoryViewLayout<'a>),
 });
 
@@ -367,7 +367,7 @@ layout_struct!(CancelledAllLayout<'a> = CancelledAll {
 });
 
 layout_enum!(CancelledLayout<'a> = Cancelled {
-    Yes(ended: Box<EndedLayout<'a>>),
+    Yes(ended: EndedLayout<'a>),
     AlreadyEnded(status: StatusLayout),
     Unknown,
 });

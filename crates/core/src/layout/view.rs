@@ -28,7 +28,7 @@ layout_struct!(EndedLayout<'a> = Ended {
     attempts: u32,
     created_at: u64,
     end: EndLayout<'a>,
-    forgotten: Option<Box<JobViewLayout<'a>>>,
+    forgotten: Option<JobViewLayout<'a>>,
     avoided: Option<&'a str>,
 });
 
@@ -91,7 +91,7 @@ layout_enum!(EventKindLayout<'a> = EventKind<Name> {
     Served(by: ServedByLayout),
     Ended(status: StatusLayout),
     Omitted(lines: u32),
-    StartedAfter(upstream: &'a str, waited: Box<WaitedLayout>),
+    StartedAfter(upstream: &'a str, waited: WaitedLayout),
 });
 
 layout_struct!(WaitedLayout = Waited { reason: ReasonLayout, since: u64, until: u64 });

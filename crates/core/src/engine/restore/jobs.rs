@@ -72,7 +72,7 @@ fn restore_job(
     if record.callback.is_some() {
         job.rare().callback = record.callback;
     }
-    let settled = job.rare.as_ref().and_then(|rare| rare.settled);
+    let settled = job.settled();
     let early_bytes = record.submission.as_ref().map_or(0, |submission| submission.early_bytes());
     if let Some(submission) = record.submission {
         job.rare().submission = Some(submission);
@@ -140,8 +140,6 @@ fn fill(
         || replay_of.is_some()
         || state.failure.is_some()
         || state.result.is_some()
-        || !timeline.is_empty()
-        || state.settled.is_some()
     {
         let rare = job.rare();
         rare.key = key;
@@ -149,8 +147,11 @@ fn fill(
         rare.replay_of = replay_of;
         rare.failure = state.failure;
         rare.result = state.result;
-        rare.timeline = timeline;
-        rare.settled = state.settled.map(|(lease, how)| LastSettled { lease, how: settled(how) });
+    }
+    if !timeline.is_empty() || state.settled.is_some() {
+        let past = job.past();
+        past.timeline = timeline;
+        past.settled = state.settled.map(|(lease, how)| LastSettled { lease, how: settled(how) });
     }
     JobRecordParts { phase: state.phase, result_bytes }
 }

@@ -24,7 +24,7 @@ pub(in crate::layout) enum EventKindLayout<'a> {
     Ended(StatusLayout),
     FailedFor(u32, FailureNoteLayout<'a>),
     Omitted(u32),
-    StartedAfter(u32, Box<WaitedLayout>),
+    StartedAfter(u32, WaitedLayout),
 }
 
 impl<'a> Layout<'a, EventKind<u32>> for EventKindLayout<'a> {
