@@ -14,7 +14,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use crate::calls::{Call, Reply};
-use crate::check::restart::{follow, shown};
+use crate::check::restart::{follow, same, shown};
 use crate::ledger::{Verdict, ensure};
 use crate::plan::{self, JobPlan, LeasePick, Op, OutcomePlan, ReportPlan, RulePlan};
 use crate::rules::{self, TENANTS, lane_name, upstream_name};
@@ -181,10 +181,8 @@ impl Moving {
             return Ok(());
         }
         let all = || self.jobs.iter().copied();
-        let (was, is) = (shown(&self.engine, all(), self.now), shown(other, all(), self.now));
-        let differing = was.lines().zip(is.lines()).find(|(was, is)| was != is);
-        ensure!(was == is, "something else is shown: {differing:?}");
-        Ok(())
+        let (was, is) = (shown(&self.engine, &mut all(), self.now), shown(other, &mut all(), self.now));
+        same(&was, &is, "a restart")
     }
 
     /// Changes the rules of the engine in place, and of one that was restored just before.

@@ -12,6 +12,8 @@
 //! record is compared only between rebuilt engines. What it counts is compared with the engine, in `shown`; how long jobs waited,
 //! requests without a job and calls are left out there, because the running minute loses them.
 
+use std::fmt::Debug;
+
 use eclusa_core::gate::Reason;
 use eclusa_core::{Engine, JobId, JobView, LeaseId, Mentions, Restorer, Time};
 
@@ -136,7 +138,11 @@ fn ageless(lease: LeaseId) -> LeaseId {
 }
 
 /// Everything that is shown, except epochs.
-pub(crate) fn shown(engine: &Engine, jobs: impl Iterator<Item = JobId>, now: Time) -> String {
+pub(crate) fn shown(
+    engine: &Engine,
+    jobs: &mut dyn Iterator<Item = JobId>,
+    now: Time,
+) -> impl PartialEq + Debug + use<> {
     let view = |id| engine.job(id).map(|job| JobView { lease: job.lease.map(ageless), ..job });
     let jobs: Vec<_> = jobs.map(|id| (view(id), engine.why(id, now))).collect();
     let per_lane = |lane| {
@@ -156,7 +162,17 @@ pub(crate) fn shown(engine: &Engine, jobs: impl Iterator<Item = JobId>, now: Tim
     }
     upstreams.iter_mut().for_each(forget_counts);
     let history = [0, 1].map(|lane| job_counts(engine, &lane_name(lane), HISTORY, now));
-    format!("{:#?}", (lanes, upstreams, jobs, [0, 1].map(per_lane), buckets, history))
+    (lanes, upstreams, jobs, [0, 1].map(per_lane), buckets, history)
+}
+
+/// Nothing, or the first lines that differ.
+pub(crate) fn same<T: PartialEq + Debug>(was: &T, is: &T, after: &str) -> Verdict {
+    if was == is {
+        return Ok(());
+    }
+    let (was, is) = (format!("{was:#?}"), format!("{is:#?}"));
+    let differing = was.lines().zip(is.lines()).find(|(was, is)| was != is);
+    Err(format!("after {after} something else is shown: {differing:?}"))
 }
 
 impl Checker for Restarts {
@@ -169,20 +185,21 @@ impl Checker for Restarts {
             LeaseId { epoch: lease.epoch + u64::from(newer), ..lease }
         });
         let all = || step.ledger.jobs.keys().copied();
-        let mut expected =
-            (step.reply.clone().without_counts().with_leases(ageless), shown(step.engine, all(), step.now));
+        let mut expected = (
+            step.reply.clone().without_counts().with_leases(ageless),
+            shown(step.engine, &mut all(), step.now),
+        );
         for (number, twin) in twins.engines.iter_mut().enumerate() {
             twin.now(step.now);
             let reply = call.clone().make(twin, step.now).without_counts().with_leases(ageless);
-            let found = (reply, shown(twin, all(), step.now));
+            let found = (reply, shown(twin, &mut all(), step.now));
             if number == 0 && self.parks {
                 expected = found;
                 continue;
             }
             let after = if number == 0 { "a restart" } else { "following" };
             ensure!(found.0 == expected.0, "after {after} {:?} instead of {:?}", found.0, expected.0);
-            let differing = expected.1.lines().zip(found.1.lines()).find(|(was, is)| was != is);
-            ensure!(found.1 == expected.1, "after {after} something else is shown: {differing:?}");
+            same(&expected.1, &found.1, after)?;
         }
         Ok(())
     }
