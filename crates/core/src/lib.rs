@@ -39,7 +39,8 @@ pub use durations::Quantiles;
 pub use ended::{End, Ended, Fallback, ServedBy};
 pub use engine::{
     BucketOf, CALLBACKS, Callback, Engine, FallbackCall, FallbackLog, FallbackReport, LastSeen, Mentions,
-    ProcessId, Registration, RegistrationView, RestoreError, Restorer, SILENCE, SaveError, StartCounts,
+    ProcessId, PublicChange, Registration, RegistrationView, RestoreError, Restorer, SILENCE, SaveError,
+    StartCounts,
 };
 pub use error::SpecError;
 pub use ids::{JobId, LeaseId, Name};

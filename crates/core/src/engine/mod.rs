@@ -66,6 +66,7 @@ pub use callback::{CALLBACKS, Callback};
 pub use catch_up::{BucketOf, FallbackCall, FallbackLog, FallbackReport};
 pub use fallback::{LastSeen, StartCounts};
 use hashbrown::HashMap;
+pub use public::PublicChange;
 pub use refresh::Mentions;
 pub use restore::{RestoreError, Restorer};
 pub use rules::{ProcessId, Registration, RegistrationView, SILENCE};

@@ -6,11 +6,22 @@ use crate::ids::Name;
 use crate::table::UpstreamIx;
 use crate::time::Time;
 
+/// A change of what other programs read of an upstream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PublicChange {
+    /// The upstream.
+    pub upstream: Name,
+    /// What was published before.
+    pub before: PublicGates,
+    /// What is to be published.
+    pub after: PublicGates,
+}
+
 impl Engine {
     /// The upstreams whose public view changed since the last call; after a restore, all that have something to show.
     /// The cost is proportional to what was touched. Changes by time alone (the end of an open window, a breaker that
     /// heals) are not reported: the published entry must expire.
-    pub fn drain_public_changes(&mut self, now: Time) -> Vec<(Name, PublicGates)> {
+    pub fn drain_public_changes(&mut self, now: Time) -> Vec<PublicChange> {
         let mut changes = Vec::new();
         for index in self.public_changes.drain(..) {
             let upstream = &mut self.upstreams[index.0 as usize];
@@ -18,9 +29,10 @@ impl Engine {
             if upstream.key_of.is_some() {
                 continue;
             }
-            let public = upstream.gates.public(upstream.spec.as_ref(), now);
-            if std::mem::replace(&mut upstream.public, public) != public {
-                changes.push((upstream.name.clone(), public));
+            let after = upstream.gates.public(upstream.spec.as_ref(), now);
+            let before = std::mem::replace(&mut upstream.public, after);
+            if before != after {
+                changes.push(PublicChange { upstream: upstream.name.clone(), before, after });
             }
         }
         changes
@@ -78,18 +90,23 @@ mod tests {
         engine.admit(&ask, now);
     }
 
+    fn change(upstream: &str, before: PublicGates, after: PublicGates) -> PublicChange {
+        PublicChange { upstream: name(upstream), before, after }
+    }
+
     #[test]
     fn a_change_of_the_public_view_is_reported_once() {
         let mut engine = Engine::new(&spec());
         assert_eq!(engine.drain_public_changes(at(0)), [], "nothing happened yet");
         call(&mut engine, "b", at(0));
         let spent = PublicGates { tokens: Some((Tokens::whole(9), at(0))), ..PublicGates::default() };
-        assert_eq!(engine.drain_public_changes(at(50)), [(name("b"), spent)]);
+        let used = change("b", PublicGates::default(), spent);
+        assert_eq!(engine.drain_public_changes(at(50)), [used.clone()]);
         assert_eq!(engine.drain_public_changes(at(60)), []);
         engine.record(&name("b"), CallResult::Success, at(70));
         assert_eq!(engine.drain_public_changes(at(70)), [], "touched, but the same");
         engine.forget_public_views();
-        assert_eq!(engine.drain_public_changes(at(80)), [(name("b"), spent)]);
+        assert_eq!(engine.drain_public_changes(at(80)), [used]);
         assert_eq!(engine.drain_public_changes(at(90)), []);
     }
 
@@ -99,14 +116,15 @@ mod tests {
         engine.record(&name("a"), CallResult::Failed, at(0));
         engine.record(&name("a"), CallResult::Failed, at(0));
         let open = PublicGates { failures: 2, degraded_until: Some(at(30_000)), tokens: None };
-        assert_eq!(engine.drain_public_changes(at(10)), [(name("a"), open)]);
+        let opened = change("a", PublicGates::default(), open);
+        assert_eq!(engine.drain_public_changes(at(10)), [opened.clone()]);
         let mut chunk = Engine::begin_chunk();
         engine.save_changes(&mut chunk).unwrap();
         let mut restorer = crate::Restorer::default();
         restorer.apply(&chunk).unwrap();
         let mut engine = restorer.finish(1).unwrap();
-        assert_eq!(engine.drain_public_changes(at(10)), [(name("a"), open)]);
+        assert_eq!(engine.drain_public_changes(at(10)), [opened]);
         engine.recover(&name("a"), at(30_000));
-        assert_eq!(engine.drain_public_changes(at(30_000)), [(name("a"), PublicGates::default())]);
+        assert_eq!(engine.drain_public_changes(at(30_000)), [change("a", open, PublicGates::default())]);
     }
 }

@@ -7,9 +7,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
-use eclusa_core::gate::{GateChange, PublicGates};
+use eclusa_core::gate::GateChange;
 use eclusa_core::layout::Reply;
-use eclusa_core::{Clock, Engine, Mentions, Name, StoreError, Time};
+use eclusa_core::{Clock, Engine, Mentions, PublicChange, StoreError, Time};
 use eclusa_fleet::ProcessId;
 use tokio::sync::{Semaphore, SemaphorePermit, SetOnce};
 use tokio::task::yield_now;
@@ -389,7 +389,7 @@ impl Stage {
     }
 
     /// The public state of upstreams that changed since the last call, and the current time.
-    pub(super) fn public_changes(&self) -> (Vec<(Name, PublicGates)>, Time) {
+    pub(super) fn public_changes(&self) -> (Vec<PublicChange>, Time) {
         let mut state = self.lock();
         let now = state.engine.now(self.clock.now());
         (state.engine.drain_public_changes(now), now)

@@ -1,7 +1,7 @@
 //! The keys that other programs read: the state of breakers and limiters. They are a view: changing them has no effect.
 
 use eclusa_core::gate::PublicGates;
-use eclusa_core::{Name, Span, Time, Tokens};
+use eclusa_core::{PublicChange, Span, Time, Tokens};
 
 use crate::store::journal::redis::{Keys, PublicWrite};
 use crate::store::stage::Stage;
@@ -13,18 +13,29 @@ const IDLE: Span = Span::from_secs(300);
 /// The writes that bring the public keys up to date with what changed since the last call.
 pub(super) fn public_writes(stage: &Stage, keys: &Keys) -> Vec<PublicWrite> {
     let (changes, now) = stage.public_changes();
-    changes.iter().flat_map(|(upstream, gates)| writes(keys, upstream, gates, now)).collect()
+    changes.iter().flat_map(|change| writes(keys, change, now)).collect()
 }
 
-fn writes(keys: &Keys, upstream: &Name, gates: &PublicGates, now: Time) -> Vec<PublicWrite> {
-    let open = gates.degraded_until.map(|until| until.since(now)).filter(|left| !left.is_zero());
-    let lives = open.map_or(IDLE, |open| open.max(IDLE));
-    let mut writes = vec![set(keys.breaker_failures(upstream), gates.failures.to_string(), lives)];
-    writes.push(match (gates.degraded_until, open) {
-        (Some(until), Some(open)) => set(keys.breaker_until(upstream), iso(until).unwrap_or_default(), open),
-        _ => delete(keys.breaker_until(upstream)),
-    });
-    if let Some((tokens, last_refill)) = gates.tokens {
+fn writes(
+    keys: &Keys,
+    PublicChange { upstream, before, after }: &PublicChange,
+    now: Time,
+) -> Vec<PublicWrite> {
+    let open = after.degraded_until.map(|until| until.since(now)).filter(|left| !left.is_zero());
+    let mut writes = Vec::new();
+    // Absent keys say the same as those of a breaker without failures, so they need not be kept alive.
+    let breaker = |gates: &PublicGates| (gates.failures, gates.degraded_until);
+    if [before, after].map(breaker) != [(0, None); 2] {
+        let lives = open.map_or(IDLE, |open| open.max(IDLE));
+        writes.push(set(keys.breaker_failures(upstream), after.failures.to_string(), lives));
+        writes.push(match (after.degraded_until, open) {
+            (Some(until), Some(open)) => {
+                set(keys.breaker_until(upstream), iso(until).unwrap_or_default(), open)
+            }
+            _ => delete(keys.breaker_until(upstream)),
+        });
+    }
+    if let Some((tokens, last_refill)) = after.tokens {
         let args = ["hash".to_owned(), decimal(tokens), seconds(last_refill), IDLE.as_millis().to_string()];
         writes.push(PublicWrite { key: keys.rate_limiter(upstream), args });
     }
@@ -52,6 +63,8 @@ fn seconds(time: Time) -> String {
 
 #[cfg(test)]
 mod tests {
+    use eclusa_core::Name;
+
     use super::*;
 
     #[test]
@@ -60,22 +73,28 @@ mod tests {
         let now = Time::from_millis(1_768_000_000_250);
         let until = now + Span::from_secs(400);
         let tokens = Some((Tokens::from_micro(-1_500_000), now));
-        let gates = PublicGates { failures: 5, degraded_until: Some(until), tokens };
-        let written: Vec<_> = writes(&keys, &pncp, &gates, now)
-            .into_iter()
-            .map(|write| (write.key, write.args.join(" ")))
-            .collect();
-        let written: Vec<_> = written.iter().map(|(key, args)| (key.as_str(), args.as_str())).collect();
+        let open = PublicGates { failures: 5, degraded_until: Some(until), tokens };
+        let unused = PublicGates::default();
+        let written = |before, after| {
+            let change = PublicChange { upstream: pncp.clone(), before, after };
+            let writes = writes(&keys, &change, now).into_iter();
+            writes.map(|write| format!("{} {}", write.key, write.args.join(" "))).collect::<Vec<_>>()
+        };
+        let bucket = "rate_limiter:pncp hash -1.500000 1768000000.250 300000";
+        let opened = [
+            "circuit_breaker:pncp:failures set 5  400000",
+            "circuit_breaker:pncp:degraded_until set 2026-01-09T23:13:20.250Z  400000",
+            bucket,
+        ];
+        assert_eq!(written(unused, open), opened);
+        assert_eq!(written(open, open), opened, "keeps the keys alive");
+        let closed =
+            ["circuit_breaker:pncp:failures set 0  300000", "circuit_breaker:pncp:degraded_until del   "];
+        assert_eq!(written(open, unused), closed);
         assert_eq!(
-            written,
-            [
-                ("circuit_breaker:pncp:failures", "set 5  400000"),
-                ("circuit_breaker:pncp:degraded_until", "set 2026-01-09T23:13:20.250Z  400000"),
-                ("rate_limiter:pncp", "hash -1.500000 1768000000.250 300000"),
-            ]
+            written(unused, PublicGates { tokens, ..unused }),
+            [bucket],
+            "there is no failure to show"
         );
-        let gone = writes(&keys, &pncp, &PublicGates::default(), now);
-        let gone: Vec<_> = gone.iter().map(|write| write.args.join(" ")).collect();
-        assert_eq!(gone, ["set 0  300000", "del   "]);
     }
 }

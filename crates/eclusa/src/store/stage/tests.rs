@@ -1,5 +1,5 @@
 use eclusa_core::layout::Question;
-use eclusa_core::{Chain, JobId, LaneSpec, NewJob, Spec, UpstreamSpec};
+use eclusa_core::{Chain, JobId, LaneSpec, Name, NewJob, Spec, UpstreamSpec};
 
 use super::*;
 use crate::SystemClock;

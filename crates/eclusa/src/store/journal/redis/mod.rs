@@ -67,6 +67,8 @@ pub(in crate::store) struct RedisJournal {
     process: ProcessId,
     /// The chunks in the stream, oldest first, as far as this process has read or appended them.
     stored: VecDeque<Stored>,
+    /// Chunks before this were removed, as far as this process knows.
+    trimmed: Position,
     bytes: u64,
     page: u64,
     /// How long a claim counts after it was made.
@@ -88,6 +90,7 @@ impl RedisJournal {
             keys,
             process,
             stored: VecDeque::new(),
+            trimmed: Position::default(),
             bytes: 0,
             page: 16,
             claims_live,
@@ -119,6 +122,7 @@ impl RedisJournal {
     /// Forgets which chunks exist, before they are read again.
     pub(in crate::store) fn forget(&mut self) {
         self.stored.clear();
+        self.trimmed = Position::default();
         self.bytes = 0;
     }
 
@@ -177,7 +181,7 @@ impl RedisJournal {
         public: &[PublicWrite],
         meanwhile: impl FnOnce(),
     ) -> Result<Reply, RedisError> {
-        let call = append_call(&self.keys, append, public);
+        let call = append_call(&self.keys, append, self.trimmed, public);
         let reply: Vec<Value> = self.server.run(|open| {
             if open.run != append.run {
                 meanwhile();
@@ -202,6 +206,7 @@ impl RedisJournal {
     }
 
     fn let_go(&mut self, keep_from: Position) {
+        self.trimmed = self.trimmed.max(keep_from);
         while let Some(oldest) = self.stored.front().filter(|oldest| oldest.position < keep_from) {
             self.bytes -= oldest.bytes;
             self.stored.pop_front();
@@ -330,8 +335,9 @@ fn reason(reason: TakeReason) -> &'static str {
     }
 }
 
-/// The call of the script that appends. It holds the chunk, so it is built without copies in between.
-fn append_call(keys: &Keys, append: &Append, public: &[PublicWrite]) -> Cmd {
+/// The call of the script that appends to a journal that is `trimmed` up to a position. It holds the chunk, so it is built
+/// without copies in between.
+fn append_call(keys: &Keys, append: &Append, trimmed: Position, public: &[PublicWrite]) -> Cmd {
     let mut call = redis::cmd("EVALSHA");
     call.arg(APPEND.get_hash()).arg(2 + public.len()).arg(keys.term()).arg(keys.journal());
     public.iter().for_each(|write| {
@@ -340,7 +346,8 @@ fn append_call(keys: &Keys, append: &Append, public: &[PublicWrite]) -> Cmd {
     let chunk = append.chunk.as_ref();
     call.arg(append.term.to_string()).arg(&*append.run).arg(append.epoch).arg(append.number);
     call.arg(chunk.map_or(&[][..], |chunk| &*chunk.bytes));
-    call.arg(chunk.map_or(String::new(), |chunk| stream_id(chunk.keep_from)));
+    let keep_from = chunk.map(|chunk| chunk.keep_from).filter(|keep_from| *keep_from > trimmed);
+    call.arg(keep_from.map_or(String::new(), stream_id));
     call.arg(FORMAT).arg(keys.questions(append.term)).arg(u8::from(append.whole)).arg(public.len());
     public.iter().for_each(|write| {
         call.arg(&write.args);

@@ -14,7 +14,7 @@
 -- then     channel and message of each answer
 --
 -- Returns {'ok', listeners, places of answers that nobody received…}, {'number', last}, {'fenced'}, {'regressed'} or {'empty'}.
-local term = redis.call('HMGET', KEYS[1], 'term', 'run', 'number', 'repairing')
+local term = redis.call('HMGET', KEYS[1], 'term', 'run', 'number', 'repairing', 'beat')
 if not term[1] then return {'empty'} end
 -- Checked before the term: after a failover to an older state the term may be old, and the owner still has what is missing.
 if term[2] ~= ARGV[2] then return {'regressed'} end
@@ -22,12 +22,14 @@ if term[1] ~= ARGV[1] then return {'fenced'} end
 local last, number = tonumber(term[3]), tonumber(ARGV[4])
 local chunk = ARGV[5] ~= ''
 if number ~= last and not (chunk and number == last + 1) then return {'number', term[3]} end
+local beat = string.format('%.0f', tonumber(term[5]) + 1)
 if number == last + 1 then
   redis.call('XADD', KEYS[2], ARGV[3] .. '-' .. ARGV[4], 'c', ARGV[5])
-  redis.call('HSET', KEYS[1], 'number', ARGV[4], 'reader', ARGV[7])
+  redis.call('HSET', KEYS[1], 'beat', beat, 'number', ARGV[4], 'reader', ARGV[7])
   if ARGV[6] ~= '' then redis.call('XTRIM', KEYS[2], 'MINID', ARGV[6]) end
+else
+  redis.call('HSET', KEYS[1], 'beat', beat)
 end
-redis.call('HINCRBY', KEYS[1], 'beat', 1)
 if term[4] and ARGV[9] == '1' then redis.call('HDEL', KEYS[1], 'repairing') end
 local at = 11
 for key = 3, 2 + tonumber(ARGV[10]) do
