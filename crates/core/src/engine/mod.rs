@@ -111,7 +111,7 @@ struct Upstream {
     gates: Gates,
     dirty: bool,
     /// The last published view; see `public.rs`.
-    public: PublicGates,
+    public: Option<PublicGates>,
     public_dirty: bool,
     /// See `calls.rs`.
     calls: Calls,
@@ -203,7 +203,7 @@ impl Engine {
                 gone: true,
                 gates: Gates::default(),
                 dirty: true,
-                public: PublicGates::default(),
+                public: None,
                 public_dirty: true,
                 calls: Calls::default(),
             });

@@ -11,14 +11,14 @@ use crate::time::Time;
 pub struct PublicChange {
     /// The upstream.
     pub upstream: Name,
-    /// What was published before.
-    pub before: PublicGates,
+    /// What was published before; `None` if that is unknown, as after a restore.
+    pub before: Option<PublicGates>,
     /// What is to be published.
     pub after: PublicGates,
 }
 
 impl Engine {
-    /// The upstreams whose public view changed since the last call; after a restore, all that have something to show.
+    /// The upstreams whose public view changed since the last call; after a restore, all.
     /// The cost is proportional to what was touched. Changes by time alone (the end of an open window, a breaker that
     /// heals) are not reported: the published entry must expire.
     pub fn drain_public_changes(&mut self, now: Time) -> Vec<PublicChange> {
@@ -30,18 +30,18 @@ impl Engine {
                 continue;
             }
             let after = upstream.gates.public(upstream.spec.as_ref(), now);
-            let before = std::mem::replace(&mut upstream.public, after);
-            if before != after {
+            let before = upstream.public.replace(after);
+            if before != Some(after) {
                 changes.push(PublicChange { upstream: upstream.name.clone(), before, after });
             }
         }
         changes
     }
 
-    /// The published views were lost: the next call reports all that have something to show.
+    /// The published views were lost or replaced by older ones: the next call reports all.
     pub fn forget_public_views(&mut self) {
         for (index, upstream) in (0..).map(UpstreamIx).zip(&mut self.upstreams) {
-            upstream.public = PublicGates::default();
+            upstream.public = None;
             if !std::mem::replace(&mut upstream.public_dirty, true) {
                 self.public_changes.push(index);
             }
@@ -90,23 +90,26 @@ mod tests {
         engine.admit(&ask, now);
     }
 
-    fn change(upstream: &str, before: PublicGates, after: PublicGates) -> PublicChange {
+    fn change(upstream: &str, before: Option<PublicGates>, after: PublicGates) -> PublicChange {
         PublicChange { upstream: name(upstream), before, after }
     }
+
+    const NOTHING: PublicGates = PublicGates { failures: 0, degraded_until: None, tokens: None };
 
     #[test]
     fn a_change_of_the_public_view_is_reported_once() {
         let mut engine = Engine::new(&spec());
-        assert_eq!(engine.drain_public_changes(at(0)), [], "nothing happened yet");
+        let unknown = [change("a", None, NOTHING), change("b", None, NOTHING)];
+        assert_eq!(engine.drain_public_changes(at(0)), unknown, "older keys may exist");
         call(&mut engine, "b", at(0));
-        let spent = PublicGates { tokens: Some((Tokens::whole(9), at(0))), ..PublicGates::default() };
-        let used = change("b", PublicGates::default(), spent);
-        assert_eq!(engine.drain_public_changes(at(50)), [used.clone()]);
+        let spent = PublicGates { tokens: Some((Tokens::whole(9), at(0))), ..NOTHING };
+        assert_eq!(engine.drain_public_changes(at(50)), [change("b", Some(NOTHING), spent)]);
         assert_eq!(engine.drain_public_changes(at(60)), []);
         engine.record(&name("b"), CallResult::Success, at(70));
         assert_eq!(engine.drain_public_changes(at(70)), [], "touched, but the same");
         engine.forget_public_views();
-        assert_eq!(engine.drain_public_changes(at(80)), [used]);
+        let all = [change("a", None, NOTHING), change("b", None, spent)];
+        assert_eq!(engine.drain_public_changes(at(80)), all);
         assert_eq!(engine.drain_public_changes(at(90)), []);
     }
 
@@ -116,15 +119,15 @@ mod tests {
         engine.record(&name("a"), CallResult::Failed, at(0));
         engine.record(&name("a"), CallResult::Failed, at(0));
         let open = PublicGates { failures: 2, degraded_until: Some(at(30_000)), tokens: None };
-        let opened = change("a", PublicGates::default(), open);
-        assert_eq!(engine.drain_public_changes(at(10)), [opened.clone()]);
+        let all = [change("a", None, open), change("b", None, NOTHING)];
+        assert_eq!(engine.drain_public_changes(at(10)), all);
         let mut chunk = Engine::begin_chunk();
         engine.save_changes(&mut chunk).unwrap();
         let mut restorer = crate::Restorer::default();
         restorer.apply(&chunk).unwrap();
         let mut engine = restorer.finish(1).unwrap();
-        assert_eq!(engine.drain_public_changes(at(10)), [opened]);
+        assert_eq!(engine.drain_public_changes(at(10)), all);
         engine.recover(&name("a"), at(30_000));
-        assert_eq!(engine.drain_public_changes(at(30_000)), [change("a", open, PublicGates::default())]);
+        assert_eq!(engine.drain_public_changes(at(30_000)), [change("a", Some(open), NOTHING)]);
     }
 }

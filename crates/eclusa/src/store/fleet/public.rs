@@ -24,8 +24,10 @@ fn writes(
     let open = after.degraded_until.map(|until| until.since(now)).filter(|left| !left.is_zero());
     let mut writes = Vec::new();
     // Absent keys say the same as those of a breaker without failures, so they need not be kept alive.
-    let breaker = |gates: &PublicGates| (gates.failures, gates.degraded_until);
-    if [before, after].map(breaker) != [(0, None); 2] {
+    let is_healthy = |gates: &PublicGates| (gates.failures, gates.degraded_until) == (0, None);
+    if before.is_none() && is_healthy(after) {
+        writes.extend([delete(keys.breaker_failures(upstream)), delete(keys.breaker_until(upstream))]);
+    } else if !(is_healthy(after) && before.as_ref().is_some_and(is_healthy)) {
         let lives = open.map_or(IDLE, |open| open.max(IDLE));
         writes.push(set(keys.breaker_failures(upstream), after.failures.to_string(), lives));
         writes.push(match (after.degraded_until, open) {
@@ -86,13 +88,16 @@ mod tests {
             "circuit_breaker:pncp:degraded_until set 2026-01-09T23:13:20.250Z  400000",
             bucket,
         ];
-        assert_eq!(written(unused, open), opened);
-        assert_eq!(written(open, open), opened, "keeps the keys alive");
+        for before in [None, Some(unused), Some(open)] {
+            assert_eq!(written(before, open), opened, "writes them, or keeps them alive");
+        }
         let closed =
             ["circuit_breaker:pncp:failures set 0  300000", "circuit_breaker:pncp:degraded_until del   "];
-        assert_eq!(written(open, unused), closed);
+        assert_eq!(written(Some(open), unused), closed);
+        let none = ["circuit_breaker:pncp:failures del   ", "circuit_breaker:pncp:degraded_until del   "];
+        assert_eq!(written(None, unused), none, "older ones may exist");
         assert_eq!(
-            written(unused, PublicGates { tokens, ..unused }),
+            written(Some(unused), PublicGates { tokens, ..unused }),
             [bucket],
             "there is no failure to show"
         );

@@ -1,5 +1,6 @@
 //! What the fleet reports when Redis lost data.
 
+use eclusa::fake::{Answer, FakeUpstream};
 use serde_json::json;
 
 use super::{lane, start};
@@ -8,16 +9,16 @@ use crate::redis_server::RedisServer;
 
 const FAILURES: &str = "eclusa:{main}:circuit_breaker:up:failures";
 const UNTIL: &str = "eclusa:{main}:circuit_breaker:up:degraded_until";
+const JOURNAL: &str = "eclusa:{main}:journal";
 const LIMITER: &str = "eclusa:{main}:rate_limiter:up";
 
-/// Waits until a key exists.
-async fn appears(redis: &RedisServer, key: &str) {
-    let there = async {
-        while redis.command(&["EXISTS", key]) != "1" {
+async fn until(what: &str, is_so: impl Fn() -> bool) {
+    let so = async {
+        while !is_so() {
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, there).await.unwrap_or_else(|_| panic!("{key} is missing"));
+    tokio::time::timeout(PATIENCE, so).await.unwrap_or_else(|_| panic!("not so: {what}"));
 }
 
 /// Nothing happens at the upstream after the loss: the keys are restored automatically.
@@ -44,10 +45,55 @@ async fn the_keys_for_other_programs_are_written_again() {
             redis.start_again();
         }
         for key in [FAILURES, UNTIL, LIMITER] {
-            appears(&redis, key).await;
+            until(&format!("{key} exists"), || redis.command(&["EXISTS", key]) == "1").await;
         }
         assert_eq!(shown(&redis), before);
     }
+}
+
+/// The older state shows a failure that was forgiven since, and nothing more happens at the upstream.
+#[tokio::test]
+async fn keys_for_other_programs_that_are_older_than_the_journal_are_corrected() {
+    let mut redis = RedisServer::start();
+    let program = start(&redis, &lane("http://127.0.0.1:9", "", "breaker = { failures = 3 }")).await;
+    program.post("/v1/breakers/up/failure", &json!({})).await;
+    assert_eq!(redis.command(&["GET", FAILURES]), "1");
+    redis.command(&["SAVE"]);
+    program.post("/v1/breakers/up/success", &json!({})).await;
+    assert_eq!(redis.command(&["GET", FAILURES]), "0");
+    redis.stop();
+    redis.start_again();
+    until("the key is corrected", || redis.command(&["GET", FAILURES]).is_empty()).await;
+}
+
+/// The journal of the older state begins with chunks that cleaning has removed since.
+#[tokio::test]
+async fn chunks_that_return_with_an_older_state_are_removed_again() {
+    let mut redis = RedisServer::start();
+    let upstream = FakeUpstream::start(Answer::status(200)).await.unwrap();
+    let program = start(&redis, &lane(&upstream.url(), "keep = { max = 0 }", "")).await;
+    // Does not compress, so each fills a chunk.
+    let words = (0_u64..50_000).map(|n| format!("{:016x}", n.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
+    let body = words.collect::<Vec<_>>().concat();
+    let churn = async |jobs: u64| {
+        for _ in 0..jobs {
+            program.enqueue("work", &json!({ "request": { "method": "POST", "body": body } })).await;
+        }
+    };
+    let oldest = |redis: &RedisServer| {
+        let first = redis.command(&["XRANGE", JOURNAL, "-", "+", "COUNT", "1"]);
+        let mut words = first.split(|c: char| !c.is_ascii_digit() && c != '-');
+        words.find_map(|word| word.split_once('-')?.1.parse::<u64>().ok()).expect("an id")
+    };
+    churn(30).await;
+    redis.command(&["SAVE"]);
+    let saved = oldest(&redis);
+    churn(4).await;
+    let kept = oldest(&redis);
+    assert!(kept > saved, "nothing was removed");
+    redis.stop();
+    redis.start_again();
+    until("they are gone", || oldest(&redis) >= kept).await;
 }
 
 /// The owner is paused while Redis is emptied: the fleet continues without the data that only the owner had.

@@ -191,9 +191,16 @@ impl RedisJournal {
         })?;
         let reply = read_outcome(&reply)?;
         self.appended_on = self.server.connections();
-        if let (Reply::Appended { .. }, Some(chunk)) = (&reply, &append.chunk) {
-            self.note(Position { epoch: append.epoch, number: append.number }, chunk.bytes.len() as u64);
-            self.let_go(chunk.keep_from);
+        match (&reply, &append.chunk) {
+            (Reply::Refused(_), _) => {
+                // The server may have returned to an older state, in which removed chunks exist again.
+                self.trimmed = Position::default();
+            }
+            (_, Some(chunk)) => {
+                self.note(Position { epoch: append.epoch, number: append.number }, chunk.bytes.len() as u64);
+                self.let_go(chunk.keep_from);
+            }
+            _ => {}
         }
         Ok(reply)
     }
