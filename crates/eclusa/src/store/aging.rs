@@ -53,15 +53,20 @@ impl<P: Copy + Ord> Aging<P> {
         Self { period_ms, next_pass: now + Span::from_millis(period_ms / SOON), pass: None }
     }
 
-    /// The part to read now, of a journal of which the chunks from `next` to `last` were not read.
-    pub(super) fn part(&mut self, now: Time, (next, last): (P, P), bytes: u64) -> Option<AgingPart<P>> {
+    /// The part to read now, of a journal of which the chunks from `next` to `last` were not read, if there are any.
+    pub(super) fn part(
+        &mut self,
+        now: Time,
+        (next, last): (Option<P>, P),
+        bytes: u64,
+    ) -> Option<AgingPart<P>> {
         let begins = now >= self.next_pass;
         if begins {
             self.next_pass = now + Span::from_millis(self.period_ms);
             self.pass = Some(Pass { began: now, until: last, bytes, looked: 0 });
         }
         let pass = self.pass.as_ref()?;
-        if next > pass.until {
+        if next.is_none_or(|next| next > pass.until) {
             self.pass = None;
             return None;
         }
@@ -91,7 +96,7 @@ mod tests {
         let (mut first, mut oldest) = (0, 0);
         for now in (0..10 * within_ms).step_by(usize::try_from(look_every_ms).unwrap()) {
             let at = Time::from_millis(now);
-            if let Some(part) = aging.part(at, (first, now), now - first + 1) {
+            if let Some(part) = aging.part(at, (Some(first), now), now - first + 1) {
                 let next = (first + part.bytes).min(part.until + 1);
                 aging.looked(next - first);
                 first = next;
@@ -115,7 +120,7 @@ mod tests {
         let (mut first, mut last) = (1, 1);
         for look in 1.. {
             let now = look as u64 * look_every_ms;
-            if let Some(part) = aging.part(Time::from_millis(now), (first, last), last - first + 1) {
+            if let Some(part) = aging.part(Time::from_millis(now), (Some(first), last), last - first + 1) {
                 let next = (first + part.bytes).min(part.until + 1);
                 aging.looked(next - first);
                 first = next;
@@ -144,21 +149,21 @@ mod tests {
     #[test]
     fn a_pass_is_done_in_small_parts() {
         let mut aging = Aging::new(Duration::from_hours(1), Time::default());
-        assert_eq!(aging.part(Time::default(), (1, 9), 512_000), None);
+        assert_eq!(aging.part(Time::default(), (Some(1), 9), 512_000), None);
         let soon = Time::from_millis(1_798_000 / 32);
         assert_eq!(
-            aging.part(soon, (1, 9), 512_000),
+            aging.part(soon, (Some(1), 9), 512_000),
             Some(AgingPart { until: 9, bytes: 1_001, begins: true })
         );
         aging.looked(1_001);
-        assert_eq!(aging.part(soon, (2, 9), 510_999), None);
+        assert_eq!(aging.part(soon, (Some(2), 9), 510_999), None);
         let later = soon + Span::from_millis(9_000);
         assert_eq!(
-            aging.part(later, (2, 10), 511_000),
+            aging.part(later, (Some(2), 10), 511_000),
             Some(AgingPart { until: 9, bytes: 5_125, begins: false })
         );
-        assert_eq!(aging.part(later, (10, 10), 1), None);
-        assert_eq!(aging.part(soon + Span::from_secs(1_797), (10, 10), 1), None);
-        assert!(aging.part(soon + Span::from_secs(1_798), (10, 10), 1).unwrap().begins);
+        assert_eq!(aging.part(later, (Some(10), 10), 1), None);
+        assert_eq!(aging.part(soon + Span::from_secs(1_797), (Some(10), 10), 1), None);
+        assert!(aging.part(soon + Span::from_secs(1_798), (Some(10), 10), 1).unwrap().begins);
     }
 }

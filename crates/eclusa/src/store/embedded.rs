@@ -15,7 +15,7 @@ use super::aging::Aging;
 use super::ask::store_by_asking;
 use super::doorbell::Doorbell;
 use super::journal::JournalError;
-use super::journal::file::Journal;
+use super::journal::file::FileJournal;
 use super::stage::Stage;
 use super::writer::{Desk, Writer};
 use crate::config::FORGET_WITHIN;
@@ -66,7 +66,7 @@ impl EmbeddedStore {
         clock: Arc<dyn Clock>,
     ) -> Result<Self, OpenError> {
         let mut restorer = Restorer::default();
-        let journal = Journal::open(dir, ack, |_, chunk| restorer.apply(chunk))?;
+        let journal = FileJournal::open(dir, ack, |_, chunk| restorer.apply(chunk))?;
         let unusable = |source| OpenError::Records { dir: dir.into(), source };
         let epoch = restorer.next_epoch();
         let mut engine = restorer.finish(epoch).map_err(unusable)?;

@@ -193,7 +193,7 @@ mod tests {
     use super::*;
     use crate::SystemClock;
     use crate::store::doorbell::Doorbell;
-    use crate::store::journal::file::Journal;
+    use crate::store::journal::file::FileJournal;
     use crate::store::stage::resolve;
     use crate::store::verbs::ends as ends_of;
     use crate::store::writer::Desk;
@@ -259,7 +259,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_caller_writes_its_group_and_a_dropped_one_leaves_it_to_the_writer() {
         let dir = tempfile::tempdir().unwrap();
-        let journal = Journal::open(dir.path(), Ack::Write, |_, _| Ok::<_, JournalError>(())).unwrap();
+        let journal = FileJournal::open(dir.path(), Ack::Write, |_, _| Ok::<_, JournalError>(())).unwrap();
         let aging = crate::store::aging::Aging::new(crate::config::FORGET_WITHIN, Time::default());
         let (bell, desk) = (Arc::new(Doorbell::default()), Arc::new(Desk::new(journal, aging)));
         let stage = Stage::new(Engine::new(&spec(|_| {})), Arc::new(SystemClock), Some(bell.clone()), None);

@@ -11,14 +11,14 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use eclusa_core::{Engine, Mentions, StoreError};
+use eclusa_core::StoreError;
 
 use super::aging::Aging;
-use super::cleaning::{Bound, Cleaning};
+use super::cleaning::{Bound, Cleaner};
 use super::doorbell::Doorbell;
 use super::gate_log::{Decided, log_changes};
-use super::journal::JournalError;
-use super::journal::file::Journal;
+use super::journal::Journal;
+use super::journal::file::FileJournal;
 use super::stage::{Group, Stage, resolve};
 
 /// How often written chunks are fsynced when that is not done at once.
@@ -27,7 +27,7 @@ const SYNC_EVERY: Duration = Duration::from_secs(1);
 const PANICKED: &str = "the journal's writer failed unexpectedly; see the log";
 
 /// How much larger than the live data the journal may be: disk is cheap.
-const BOUND: Bound = Bound { per_mille: 4_000, extra_bytes: 64 << 20, looked_per_byte: 2 };
+const BOUND: Bound = Bound { per_mille: 4_000, extra_bytes: 64 << 20, looked_per_byte: 2, at_once: u64::MAX };
 
 /// Where groups are written, by one thread at a time.
 pub(super) struct Desk {
@@ -37,17 +37,14 @@ pub(super) struct Desk {
 }
 
 struct DeskWork {
-    journal: Journal,
-    cleaning: Cleaning,
-    aging: Aging<u64>,
-    /// The chunks before this one were rewritten because of their age.
-    aged: u64,
+    journal: FileJournal,
+    cleaner: Cleaner<u64>,
 }
 
 impl Desk {
-    pub(super) fn new(journal: Journal, aging: Aging<u64>) -> Self {
+    pub(super) fn new(journal: FileJournal, aging: Aging<u64>) -> Self {
         let bytes = AtomicU64::new(journal.bytes());
-        Self { work: Mutex::new(DeskWork { journal, cleaning: Cleaning::default(), aging, aged: 0 }), bytes }
+        Self { work: Mutex::new(DeskWork { journal, cleaner: Cleaner::new(BOUND, aging) }), bytes }
     }
 
     /// Writes what is staged if that can be done at once; returns whether it was.
@@ -72,8 +69,9 @@ impl Desk {
 impl DeskWork {
     /// Writes what is staged to the journal; returns whether there was anything.
     fn write_group(&mut self, stage: &Stage) -> Result<bool, StoreError> {
-        let cleaned = clean(stage, &self.journal, &mut self.cleaning);
-        let keep_from = cleaned.map_err(|error| stopped(&error.to_string()))?.max(self.aged);
+        let keep_from = self.cleaner.clean(stage, &mut self.journal);
+        let keep_from = keep_from.map_err(|error| stopped(&error.to_string()))?;
+        let keep_from = keep_from.unwrap_or(self.journal.last() + 1);
         let Some(group) = stage.take_group()? else { return Ok(false) };
         let appended = catch_unwind(AssertUnwindSafe(|| self.append(&group, keep_from)));
         let appended = appended.unwrap_or_else(|_| Err(stopped(PANICKED)));
@@ -89,33 +87,11 @@ impl DeskWork {
         appended.map(|()| true)
     }
 
-    /// Stages what is still alive in old chunks; they are removed with the next group.
-    fn age(&mut self, stage: &Stage) -> Result<(), JournalError> {
-        let Self { journal, aging, .. } = self;
-        let (mut number, mut looked) = (journal.first().max(self.aged), 0);
-        let Some(part) = aging.part(stage.now(), (number, journal.last()), journal.bytes()) else {
-            return Ok(());
-        };
-        if part.begins {
-            journal.begin_segment()?;
-        }
-        while number <= part.until && looked < part.bytes {
-            looked += refresh(stage, journal, number)?;
-            number += 1;
-        }
-        aging.looked(looked);
-        self.aged = number;
-        if number > part.until {
-            stage.write_a_chunk();
-        }
-        Ok(())
-    }
-
     fn append(&mut self, group: &Group, keep_from: u64) -> Result<(), StoreError> {
         if group.records.is_empty() {
             return Ok(());
         }
-        self.cleaning.earn(group.records.len());
+        self.cleaner.earn(group.records.len());
         self.journal.append(&group.records, keep_from).map(drop).map_err(|error| stopped(&error.to_string()))
     }
 }
@@ -161,7 +137,8 @@ fn write_groups(
         let closing = closing.load(Ordering::Acquire);
         // After a panic nothing more is written: the journal verifies itself when it is opened again.
         let mut work = desk.work.lock().map_err(|_| stopped(PANICKED))?;
-        work.age(stage).map_err(|error| stopped(&error.to_string()))?;
+        let DeskWork { journal, cleaner } = &mut *work;
+        cleaner.age(stage, journal).map_err(|error| stopped(&error.to_string()))?;
         let idle = !work.write_group(stage)?;
         if closing || monotonic_now() - synced >= SYNC_EVERY {
             work.journal.sync().map_err(|error| stopped(&error.to_string()))?;
@@ -187,36 +164,16 @@ fn monotonic_now() -> Instant {
     Instant::now()
 }
 
-/// Stages what is still alive in the oldest chunks, so that they can be removed with the next one; returns the first
-/// chunk that is still needed then.
-fn clean(stage: &Stage, journal: &Journal, cleaning: &mut Cleaning) -> Result<u64, JournalError> {
-    let mut keep_from = journal.first();
-    let live = stage.look(Engine::footprint);
-    while cleaning.is_due(journal.bytes(), live, &BOUND) && keep_from <= journal.last() {
-        let bytes = refresh(stage, journal, keep_from)?;
-        cleaning.spend(usize::try_from(bytes).unwrap_or(usize::MAX), &BOUND);
-        keep_from += 1;
-    }
-    Ok(keep_from)
-}
-
-/// Stages what is still alive in a chunk; returns the chunk's length in bytes.
-fn refresh(stage: &Stage, journal: &Journal, number: u64) -> Result<u64, JournalError> {
-    let chunk = journal.read(number)?;
-    let mentions = Mentions::read(&chunk).map_err(|error| journal.damaged(number, &error.to_string()))?;
-    stage.refresh(&mentions);
-    Ok(chunk.len() as u64)
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::AtomicU64;
 
     use eclusa_core::gate::GateSpecs;
-    use eclusa_core::{Chain, Clock, JobId, LaneSpec, Name, NewJob, Spec, Time, UpstreamSpec};
+    use eclusa_core::{Chain, Clock, Engine, JobId, LaneSpec, Name, NewJob, Spec, Time, UpstreamSpec};
 
     use super::*;
     use crate::config::{Ack, SHORTEST_FORGET_WITHIN};
+    use crate::store::JournalError;
 
     /// In milliseconds.
     #[derive(Default)]
@@ -231,14 +188,14 @@ mod tests {
     #[test]
     fn a_pass_removes_its_last_chunks_even_if_nothing_in_them_is_alive_and_nobody_writes() {
         let dir = tempfile::tempdir().unwrap();
-        let journal = Journal::open(dir.path(), Ack::Fsync, |_, _| Ok::<_, JournalError>(())).unwrap();
+        let journal = FileJournal::open(dir.path(), Ack::Fsync, |_, _| Ok::<_, JournalError>(())).unwrap();
         let clock = Arc::new(ManualClock::default());
         let (lane, up) = (Name::new("work").unwrap(), Name::new("up").unwrap());
         let rules = LaneSpec::new(lane.clone(), Chain::new(vec![up.clone()]).unwrap());
         let spec = Spec::new(vec![rules], vec![UpstreamSpec::new(up, GateSpecs::default())]).unwrap();
         let stage = Stage::new(Engine::new(&spec), clock.clone(), Some(Arc::new(Doorbell::default())), None);
         let aging = Aging::new(SHORTEST_FORGET_WITHIN, clock.now());
-        let mut desk = DeskWork { journal, cleaning: Cleaning::default(), aging, aged: 0 };
+        let mut desk = DeskWork { journal, cleaner: Cleaner::new(BOUND, aging) };
         let job = NewJob::new(JobId(1), lane, "acme", vec![b'x'; 1_000]);
         drop(stage.run(|engine, now| engine.enqueue(vec![job], now)).unwrap());
         assert!(desk.write_group(&stage).unwrap());
@@ -249,11 +206,11 @@ mod tests {
         // One pass: it begins with the first look and takes one and a half seconds.
         for _ in 0..3 {
             clock.0.fetch_add(1_000, Ordering::Relaxed);
-            desk.age(&stage).unwrap();
+            desk.cleaner.age(&stage, &mut desk.journal).unwrap();
             desk.write_group(&stage).unwrap();
         }
-        let first = desk.journal.first();
-        assert!(first > last, "{first} is still there, and {last} was the last");
+        let first = desk.journal.after(0);
+        assert!(first.is_none_or(|first| first > last), "{first:?} is still there, and {last} was the last");
         assert_eq!(stage.look(|engine| engine.lanes(Time::default())[0].queued.iter().sum::<u64>()), 1);
     }
 }

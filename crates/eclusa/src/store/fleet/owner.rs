@@ -116,7 +116,7 @@ impl OwnerThread {
             let now = self.now();
             let (work, journal, shared) = (&mut self.work, &mut self.journal, &self.shared);
             let step = self.machine.next(now, &mut |wanted| match wanted {
-                Wanted::Changes { number } => work.changes(now, number, journal, shared),
+                Wanted::Changes { number } => work.changes(number, journal, shared),
                 Wanted::Snapshot { number, first } => work.snapshot(number, first, journal, shared),
             });
             self.react();

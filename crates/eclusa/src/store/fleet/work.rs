@@ -4,38 +4,34 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use eclusa_core::Engine;
 use eclusa_core::gate::GateChange;
-use eclusa_core::{Engine, Mentions, Time};
 use eclusa_fleet::{Batch, Chunk, Position};
 
-use super::loader::LoadError;
 use super::public::public_writes;
 use super::shared::Shared;
 use crate::store::aging::Aging;
-use crate::store::cleaning::{Bound, Cleaning};
+use crate::store::cleaning::{Bound, Cleaner};
 use crate::store::gate_log::{Decided, log_changes};
+use crate::store::journal::Journal;
 use crate::store::journal::redis::{Mark, PublicWrite, RedisJournal, encode};
 use crate::store::stage::{Durable, Group, Stage, resolve};
 
 /// The approximate size of a snapshot's chunks, in bytes.
 const SNAPSHOT_CHUNK: usize = 1 << 20;
 
-/// Cleaning stops for now after this many bytes of old chunks, so that the next chunk does not become too long.
-const CLEANED_AT_ONCE: usize = 512 << 10;
-
-/// How much larger than the live data the journal may be.
-const BOUND: Bound = Bound { per_mille: 1_500, extra_bytes: 16 << 20, looked_per_byte: 4 };
+/// How much larger than the live data the journal may be. Cleaning is limited so that the next chunk does not become too
+/// long.
+const BOUND: Bound =
+    Bound { per_mille: 1_500, extra_bytes: 16 << 20, looked_per_byte: 4, at_once: 512 << 10 };
 
 /// The work of this process as the owner, or while that is in doubt.
 #[derive(Default)]
 pub(super) struct Work {
     pub(super) stage: Option<Arc<Stage>>,
     pub(super) epoch: u64,
-    cleaning: Cleaning,
     /// Set with the first changes.
-    aging: Option<Aging<Position>>,
-    /// The last chunk that was rewritten because of its age.
-    aged: Position,
+    cleaner: Option<Cleaner<Position>>,
     /// Batches that were handed out: their number, the callers that wait for them, and their gate changes.
     pub(super) groups: VecDeque<(u64, Durable, Vec<GateChange>)>,
     pub(super) handed: u64,
@@ -57,20 +53,16 @@ impl Work {
     /// The changes since the last batch, as chunk `number`.
     pub(super) fn changes(
         &mut self,
-        now: Time,
         number: u64,
         journal: &mut RedisJournal,
         shared: &Shared,
     ) -> Option<Batch> {
         let stage = self.stage.clone()?;
-        let own = Position { epoch: self.epoch, number };
         let keep_from = if stage.keep_group_open() {
-            self.age((now, own), &stage, journal, shared);
-            let aged = journal.after(self.aged).unwrap_or(own);
-            self.clean(&stage, journal).max(Some(aged))
+            self.clean(&stage, journal, shared)
         } else {
             // What cleaning marks as changed would not be in the next chunk.
-            journal.first()
+            journal.after(Position::default())
         };
         shared.journal_bytes.store(journal.bytes(), Ordering::Relaxed);
         let group = stage.take_group().ok()?;
@@ -82,7 +74,9 @@ impl Work {
         self.groups.push_back((self.handed, durable, gates));
         self.public.extend(public_writes(&stage, &shared.keys));
         let answers = shared.answering.address(answers);
-        self.cleaning.earn(records.len());
+        if let Some(cleaner) = &mut self.cleaner {
+            cleaner.earn(records.len());
+        }
         let chunk = (!records.is_empty()).then(|| self.chunk(number, Mark::None, &records, keep_from));
         Some(Batch { chunk, answers })
     }
@@ -93,53 +87,16 @@ impl Work {
         Chunk { number, bytes: bytes.into(), checksum, keep_from: keep_from.unwrap_or(own) }
     }
 
-    /// Marks what is still alive in the oldest chunks as changed, so that they can be removed with the next one.
-    fn clean(&mut self, stage: &Stage, journal: &mut RedisJournal) -> Option<Position> {
-        let first = journal.first();
-        if !self.cleaning.is_due(journal.bytes(), stage.look(Engine::footprint), &BOUND) {
-            return first;
-        }
-        let page = journal.oldest().ok()?;
-        let (mut looked, mut last) = (0, None);
-        for (position, bytes) in page {
-            let Ok(mentions) = read_mentions(position, &bytes) else { break };
-            stage.refresh(&mentions);
-            self.cleaning.spend(bytes.len(), &BOUND);
-            (looked, last) = (looked + bytes.len(), Some(position));
-            if looked >= CLEANED_AT_ONCE {
-                break;
-            }
-        }
-        last.and_then(|last| journal.after(last)).or(first)
-    }
-
-    /// Marks what is still alive in old chunks as changed, so that they can be removed with the next one, which is `own`.
-    fn age(
-        &mut self,
-        (now, own): (Time, Position),
-        stage: &Stage,
-        journal: &mut RedisJournal,
-        shared: &Shared,
-    ) -> Option<()> {
-        let (next, last) = (journal.after(self.aged).unwrap_or(own), journal.last()?);
-        let aging = self.aging.get_or_insert_with(|| Aging::new(shared.forget_within, now));
-        let part = aging.part(now, (next, last), journal.bytes())?;
-        let mut looked = 0;
-        while looked < part.bytes && self.aged < part.until {
-            let page = journal.page(self.aged).ok()?;
-            for (position, bytes) in page.iter().filter(|(position, _)| *position <= part.until) {
-                stage.refresh(&read_mentions(*position, bytes).ok()?);
-                (looked, self.aged) = (looked + bytes.len() as u64, *position);
-            }
-            if page.last().is_none_or(|(position, _)| *position > part.until) {
-                break;
-            }
-        }
-        aging.looked(looked);
-        if self.aged >= part.until {
-            stage.write_a_chunk();
-        }
-        Some(())
+    /// Stages what is still alive in old chunks. Returns the oldest chunk that is still needed when the next one is
+    /// appended; `None` if only that one is.
+    fn clean(&mut self, stage: &Stage, journal: &mut RedisJournal, shared: &Shared) -> Option<Position> {
+        let aging = || Aging::new(shared.forget_within, stage.now());
+        let cleaner = self.cleaner.get_or_insert_with(|| Cleaner::new(BOUND, aging()));
+        let cleaned = cleaner.age(stage, journal).and_then(|()| cleaner.clean(stage, journal));
+        cleaned.unwrap_or_else(|error| {
+            tracing::debug!(%error, "Old chunks of the journal on Redis were not read");
+            journal.after(Position::default())
+        })
     }
 
     /// The next part of a snapshot.
@@ -193,13 +150,6 @@ impl Work {
             log_changes(&gates, Decided::Here);
         }
     }
-}
-
-fn read_mentions(position: Position, bytes: &[u8]) -> Result<Mentions, LoadError> {
-    let number = position.number;
-    let chunk = crate::store::journal::redis::decode(number, bytes)
-        .map_err(|source| LoadError::Chunk { number, source })?;
-    Ok(Mentions::read(&chunk.records)?)
 }
 
 /// Groups records into chunks of about [`SNAPSHOT_CHUNK`] bytes.

@@ -31,6 +31,8 @@ use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use eclusa_core::Mentions;
+
 pub use error::JournalError;
 use error::io_error;
 
@@ -38,13 +40,14 @@ use high_water::HighWater;
 use lock::{Identity, Lock};
 use segment::{SEGMENT_BYTES, Segment};
 
+use super::{Journal, OldChunk};
 use crate::store::Ack;
 
 /// The largest chunk that is accepted, in bytes.
 pub(super) const MAX_CHUNK_BYTES: usize = 1 << 30;
 
 /// An open journal. One per directory, across all processes.
-pub(in crate::store) struct Journal {
+pub(in crate::store) struct FileJournal {
     /// The segments before the active one, oldest first. They are complete and fsynced.
     sealed: Vec<Segment>,
     active: Segment,
@@ -63,7 +66,7 @@ pub(in crate::store) struct Journal {
     lock: Lock,
 }
 
-impl Journal {
+impl FileJournal {
     /// Opens the journal in `dir`, or creates it, and hands every chunk in order to `replay`.
     ///
     /// Chunks are verified as they are handed out: when this fails, discard what was replayed.
@@ -143,34 +146,14 @@ impl Journal {
         sealed.unwrap_or(&self.active).read(&self.dir, number)
     }
 
-    /// The oldest chunk held; `last() + 1` when there is none.
-    pub(in crate::store) fn first(&self) -> u64 {
-        self.first
-    }
-
     /// The newest chunk held; 0 when there was never one.
     pub(in crate::store) fn last(&self) -> u64 {
         self.last
     }
 
-    /// The total size of the segments on disk. Released chunks count until their segment is removed.
-    pub(in crate::store) fn bytes(&self) -> u64 {
-        self.active.len + self.sealed.iter().map(|segment| segment.len).sum::<u64>()
-    }
-
     /// Whether the next chunk may begin a new segment, which takes time: the full one is fsynced.
     pub(in crate::store) fn is_segment_full(&self) -> bool {
         self.active.len > SEGMENT_BYTES - SEGMENT_BYTES / 32
-    }
-
-    /// Makes the next chunk begin a new segment, so that earlier chunks can be removed without it.
-    pub(in crate::store) fn begin_segment(&mut self) -> Result<(), JournalError> {
-        self.check_running()?;
-        if self.active.len == 0 {
-            return Ok(());
-        }
-        let rotated = self.rotate();
-        self.stop_on_error(rotated)
     }
 
     /// Fsyncs all that was appended and promises it. The owner calls this each second with
@@ -225,11 +208,6 @@ impl Journal {
         Ok(())
     }
 
-    /// The error for a chunk that the owner cannot read.
-    pub(in crate::store) fn damaged(&self, number: u64, what: &str) -> JournalError {
-        error::damaged(&self.dir, number, what)
-    }
-
     /// Checks that the directory still holds this journal: removed files can still be written to, but are lost.
     fn check_place(&self) -> Result<(), JournalError> {
         self.lock.check()?;
@@ -249,7 +227,48 @@ impl Journal {
     }
 }
 
-impl Drop for Journal {
+impl Journal for FileJournal {
+    type Position = u64;
+    type Error = JournalError;
+
+    /// The total size of the segments on disk. Released chunks count until their segment is removed.
+    fn bytes(&self) -> u64 {
+        self.active.len + self.sealed.iter().map(|segment| segment.len).sum::<u64>()
+    }
+
+    fn newest(&self) -> Option<u64> {
+        (self.last >= self.first).then_some(self.last)
+    }
+
+    fn after(&self, position: u64) -> Option<u64> {
+        let next = self.first.max(position + 1);
+        (next <= self.last).then_some(next)
+    }
+
+    fn read_after(&mut self, position: u64, bytes: u64) -> Result<Vec<OldChunk<u64>>, JournalError> {
+        let (mut chunks, mut last, mut read) = (Vec::new(), position, 0);
+        while let Some(number) = self.after(last).filter(|_| chunks.is_empty() || read < bytes) {
+            let chunk = self.read(number)?;
+            let mentions = Mentions::read(&chunk);
+            let mentions = mentions.map_err(|error| error::damaged(&self.dir, number, error.to_string()))?;
+            chunks.push(OldChunk { position: number, bytes: chunk.len() as u64, mentions });
+            (last, read) = (number, read + chunk.len() as u64);
+        }
+        Ok(chunks)
+    }
+
+    /// Makes the next chunk begin a new segment: segments are removed whole.
+    fn seal(&mut self) -> Result<(), JournalError> {
+        self.check_running()?;
+        if self.active.len == 0 {
+            return Ok(());
+        }
+        let rotated = self.rotate();
+        self.stop_on_error(rotated)
+    }
+}
+
+impl Drop for FileJournal {
     fn drop(&mut self) {
         if self.stopped.is_none() {
             // A failure cannot be reported any more, and only makes the mark too low.

@@ -5,6 +5,7 @@ mod connection;
 mod examine;
 mod inspect;
 mod keys;
+mod oldest;
 mod server;
 
 use std::collections::VecDeque;
@@ -35,9 +36,6 @@ static LOOK: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("scrip
 /// The approximate size of a page of the journal, in bytes.
 const PAGE_BYTES: u64 = 1 << 20;
 const MAX_PAGE: u64 = 1_000;
-
-/// How many old chunks are cleaned at once.
-const CLEANED_AT_ONCE: u64 = 16;
 
 /// Intake stops when this many tenths of `maxmemory` are used.
 const FULL_TENTHS: u64 = 9;
@@ -96,27 +94,6 @@ impl RedisJournal {
             claims_live,
             appended_on: 0,
         }
-    }
-
-    /// The bytes of all chunks.
-    pub(in crate::store) fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    /// The oldest chunk.
-    pub(in crate::store) fn first(&self) -> Option<Position> {
-        self.stored.front().map(|stored| stored.position)
-    }
-
-    /// The newest chunk.
-    pub(in crate::store) fn last(&self) -> Option<Position> {
-        self.stored.back().map(|stored| stored.position)
-    }
-
-    /// The oldest chunk after `position`.
-    pub(in crate::store) fn after(&self, position: Position) -> Option<Position> {
-        let at = self.stored.partition_point(|stored| stored.position <= position);
-        self.stored.get(at).map(|stored| stored.position)
     }
 
     /// Forgets which chunks exist, before they are read again.
@@ -304,10 +281,7 @@ impl RedisJournal {
 
     /// The next page of chunks after a position, oldest first.
     pub(in crate::store) fn page(&mut self, after: Position) -> Result<Vec<(Position, Vec<u8>)>, RedisError> {
-        let mut command = redis::cmd("XRANGE");
-        command.arg(self.keys.journal()).arg(format!("({}", stream_id(after))).arg("+");
-        command.arg("COUNT").arg(self.page);
-        let page = self.range(&command)?;
+        let page = self.chunks_after(after, self.page)?;
         let bytes: u64 = page.iter().map(|(_, chunk)| chunk.len() as u64).sum();
         let mean = bytes.checked_div(page.len() as u64).unwrap_or(PAGE_BYTES).max(1);
         self.page = (PAGE_BYTES / mean).clamp(1, MAX_PAGE);
@@ -315,10 +289,10 @@ impl RedisJournal {
         Ok(page)
     }
 
-    /// The oldest chunks.
-    pub(in crate::store) fn oldest(&mut self) -> Result<Vec<(Position, Vec<u8>)>, RedisError> {
+    fn chunks_after(&mut self, after: Position, count: u64) -> Result<Vec<(Position, Vec<u8>)>, RedisError> {
         let mut command = redis::cmd("XRANGE");
-        command.arg(self.keys.journal()).arg("-").arg("+").arg("COUNT").arg(CLEANED_AT_ONCE);
+        command.arg(self.keys.journal()).arg(format!("({}", stream_id(after))).arg("+");
+        command.arg("COUNT").arg(count);
         self.range(&command)
     }
 

@@ -3,7 +3,7 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use super::super::{Ack, Journal, JournalError, MAX_CHUNK_BYTES};
+use super::super::{Ack, FileJournal, Journal, JournalError, MAX_CHUNK_BYTES};
 
 use super::support::{Image, body, expected, fill, frames_len, open, scratch, segment, split};
 
@@ -11,7 +11,7 @@ use super::support::{Image, body, expected, fill, frames_len, open, scratch, seg
 fn a_new_journal_is_empty() {
     let dir = scratch();
     let (journal, chunks) = open(&dir.path().join("new/and/deep"), Ack::Fsync).unwrap();
-    assert_eq!((journal.first(), journal.last(), chunks.len(), journal.bytes()), (1, 0, 0, 0));
+    assert_eq!((journal.first, journal.last(), chunks.len(), journal.bytes()), (1, 0, 0, 0));
     drop(journal);
     assert!(open(&dir.path().join("new/and/deep"), Ack::Fsync).unwrap().1.is_empty());
 }
@@ -23,7 +23,7 @@ fn no_other_user_may_read_a_new_journal() {
     let parent = dir.path().join("new");
     let (mut journal, _) = open(&parent.join("data"), Ack::Fsync).unwrap();
     fill(&mut journal, 3, 100);
-    journal.begin_segment().unwrap();
+    journal.seal().unwrap();
     journal.append(&body(4), 1).unwrap();
     let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!((mode(&parent), mode(&parent.join("data"))), (0o700, 0o700));
@@ -43,7 +43,7 @@ fn reopening_gives_the_same_chunks() {
         drop(journal);
         let (journal, chunks) = open(dir.path(), ack).unwrap();
         assert_eq!(chunks, expected(1..=20));
-        assert_eq!((journal.first(), journal.last()), (1, 20));
+        assert_eq!((journal.first, journal.last()), (1, 20));
         assert_eq!(journal.bytes(), frames_len(1..21) as u64);
         for number in 1..=20 {
             assert_eq!(journal.read(number).unwrap(), body(number));
@@ -56,13 +56,13 @@ fn keep_from_holds_over_reopening() {
     let dir = scratch();
     let (mut journal, _) = open(dir.path(), Ack::Fsync).unwrap();
     fill(&mut journal, 20, 5);
-    assert_eq!((journal.first(), journal.last()), (16, 20));
+    assert_eq!((journal.first, journal.last()), (16, 20));
     drop(journal);
     let (mut journal, chunks) = open(dir.path(), Ack::Fsync).unwrap();
     assert_eq!(chunks, expected(16..=20));
     // An older keep_from brings nothing back.
     journal.append(&body(21), 3).unwrap();
-    assert_eq!(journal.first(), 16);
+    assert_eq!(journal.first, 16);
     drop(journal);
     assert_eq!(open(dir.path(), Ack::Fsync).unwrap().1, expected(16..=21));
 }
@@ -72,7 +72,7 @@ fn a_journal_may_keep_only_the_chunk_it_appends() {
     let dir = scratch();
     let (mut journal, _) = open(dir.path(), Ack::Fsync).unwrap();
     fill(&mut journal, 9, 1);
-    assert_eq!((journal.first(), journal.last()), (9, 9));
+    assert_eq!((journal.first, journal.last()), (9, 9));
     drop(journal);
     assert_eq!(open(dir.path(), Ack::Fsync).unwrap().1, expected(9..=9));
 }
@@ -183,7 +183,7 @@ fn an_error_of_the_replay_is_passed_on() {
     let (mut journal, _) = open(dir.path(), Ack::Fsync).unwrap();
     fill(&mut journal, 5, 9);
     drop(journal);
-    let refused = Journal::open(dir.path(), Ack::Fsync, |number, _| match number {
+    let refused = FileJournal::open(dir.path(), Ack::Fsync, |number, _| match number {
         3 => Err("no such record"),
         _ => Ok(()),
     });
@@ -223,11 +223,11 @@ fn disk_use_is_bounded_by_what_is_kept() {
             assert!(used < 20_000_000 + 2 * 34_000_000, "{used} bytes after chunk {number}");
             assert_eq!(used, journal.bytes());
         }
-        assert!(journal.read(journal.first()).unwrap().starts_with(&journal.first().to_be_bytes()));
+        assert!(journal.read(journal.first).unwrap().starts_with(&journal.first.to_be_bytes()));
         let last = journal.last();
         drop(journal);
         let (journal, chunks) = open(dir.path(), ack).unwrap();
-        assert_eq!((journal.first(), journal.last(), chunks.len()), (last - 19, last, 20));
+        assert_eq!((journal.first, journal.last(), chunks.len()), (last - 19, last, 20));
         assert!(chunks.iter().all(|(number, body)| body.starts_with(&number.to_be_bytes())));
     }
 }

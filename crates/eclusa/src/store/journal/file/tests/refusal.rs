@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::super::{Ack, Journal, JournalError};
+use super::super::{Ack, FileJournal, JournalError};
 
 use super::support::{Image, expected, fill, frames_len, open, scratch, segment, split};
 
@@ -282,6 +282,6 @@ fn a_file_in_place_of_the_directory_is_named() {
 fn a_directory_that_cannot_be_written_is_named() {
     // Of all places, this one is read-only for root too.
     let place = Path::new("/proc/self/journal");
-    let error = Journal::open(place, Ack::Fsync, |_, _| Ok::<_, String>(())).err().unwrap();
+    let error = FileJournal::open(place, Ack::Fsync, |_, _| Ok::<_, String>(())).err().unwrap();
     assert!(matches!(error, JournalError::Io { what: "create the directory", .. }), "{error}");
 }

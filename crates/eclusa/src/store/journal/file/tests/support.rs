@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::super::{Ack, Journal, JournalError};
+use super::super::{Ack, FileJournal, JournalError};
 use tempfile::TempDir;
 
 /// What a journal handed to replay.
@@ -18,9 +18,9 @@ pub(super) fn scratch() -> TempDir {
     if memory.is_dir() { tempfile::tempdir_in(memory).unwrap() } else { tempfile::tempdir().unwrap() }
 }
 
-pub(super) fn open(dir: &Path, ack: Ack) -> Result<(Journal, Chunks), JournalError> {
+pub(super) fn open(dir: &Path, ack: Ack) -> Result<(FileJournal, Chunks), JournalError> {
     let mut chunks = Vec::new();
-    let journal = Journal::open(dir, ack, |number, body| {
+    let journal = FileJournal::open(dir, ack, |number, body| {
         chunks.push((number, body.to_vec()));
         Ok::<_, String>(())
     })?;
@@ -38,7 +38,7 @@ pub(super) fn expected(numbers: std::ops::RangeInclusive<u64>) -> Chunks {
 }
 
 /// Appends chunks up to `last`, letting go of all but the newest `kept`.
-pub(super) fn fill(journal: &mut Journal, last: u64, kept: u64) {
+pub(super) fn fill(journal: &mut FileJournal, last: u64, kept: u64) {
     while journal.last() < last {
         let number = journal.last() + 1;
         let keep_from = (number + 1).saturating_sub(kept);
