@@ -19,6 +19,21 @@ fn durable() -> RedisServer {
     RedisServer::with(&["--appendonly", "yes", "--appendfsync", "always"])
 }
 
+/// Denials of gates take no longer either, once the outage is known.
+async fn denied_in_time(program: &Program) {
+    for _ in 0..2 {
+        let asked = Instant::now();
+        let denied = [
+            program.get("/proxy/straight/a").await,
+            program.post("/v1/limits/spent/acquire", &json!({})).await,
+        ];
+        assert!(asked.elapsed() < 2 * SOON, "{:?}", asked.elapsed());
+        for answer in denied {
+            assert_eq!((answer.status, answer.header("retry-after").is_empty()), (429, false));
+        }
+    }
+}
+
 /// Intake is refused: the first caller waits until the outage is known, later ones do not wait at all. Readers do not wait
 /// either.
 async fn refused_in_time(program: &Program) {
@@ -40,12 +55,16 @@ async fn refused_in_time(program: &Program) {
 async fn a_frozen_redis_is_refused_in_time_and_work_resumes_when_it_thaws() {
     let mut redis = durable();
     let upstream = FakeUpstream::start(Answer::status(200)).await.unwrap();
-    let forgetful = "[lanes.forgetful]\nchain = [\"up\"]\nkeep = { max = 0 }\n";
-    let program = start(&redis, &format!("{forgetful}{}", lane(&upstream.url(), "", ""))).await;
+    let more = "[lanes.forgetful]\nchain = [\"up\"]\nkeep = { max = 0 }\n\
+                [lanes.straight]\nmode = \"direct\"\nchain = [\"spent\"]\n\
+                [upstreams.spent]\nurl = \"http://127.0.0.1:9\"\nrate = \"1/h\"\nburst = 1\n";
+    let program = start(&redis, &format!("{more}{}", lane(&upstream.url(), "", ""))).await;
+    assert_eq!(program.post("/v1/limits/spent/acquire", &json!({})).await.status, 200);
     program.pause("work").await;
     let job = program.enqueue("work", &json!({ "request": {} })).await;
     redis.pause();
     refused_in_time(&program).await;
+    denied_in_time(&program).await;
     let asked = Instant::now();
     let refused = program.send("GET", "/proxy/forgetful/a", &[("prefer", "wait=30")], "").await;
     assert!(refused.status == 503 && asked.elapsed() < SOON, "{} {:?}", refused.status, asked.elapsed());

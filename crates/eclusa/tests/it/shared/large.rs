@@ -61,3 +61,20 @@ async fn many_long_answers_at_once_arrive_without_cutting_off_the_process_that_a
     }
     assert_eq!(subscribers(&redis), before, "a process that was cut off has connected again");
 }
+
+/// Moving them takes longer than Redis may be silent, but something replies all the time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_healthy_redis_refuses_none_of_many_long_jobs_at_once() {
+    let redis = RedisServer::start();
+    let upstream = FakeUpstream::start(Answer::status(200)).await.unwrap();
+    let owner = start(&redis, &upstream).await;
+    let asker = start(&redis, &upstream).await;
+    owner.pause("work").await;
+    let body = "x".repeat(900_000);
+    let add = async |program: &Program, number: usize| {
+        let job = json!({ "id": number.to_string(), "request": { "method": "POST", "body": body } });
+        program.post("/v1/lanes/work/jobs", &job).await.status
+    };
+    let adds = (0..100).map(|number| add(if number % 2 == 0 { &asker } else { &owner }, number));
+    assert_eq!(join_all(adds).await, [202; 100]);
+}

@@ -1,6 +1,7 @@
 //! Continuous load on all live processes.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -35,6 +36,8 @@ pub(super) struct Load {
     /// The processes that get jobs.
     urls: watch::Sender<Vec<String>>,
     accepted: Arc<Mutex<Vec<Job>>>,
+    /// Answers other than that a job was accepted.
+    refusals: Arc<AtomicU64>,
     stop: CancellationToken,
     producers: JoinSet<()>,
 }
@@ -55,12 +58,13 @@ impl Load {
         let mut load = Self {
             urls: watch::Sender::new(urls),
             accepted: Arc::default(),
+            refusals: Arc::default(),
             stop: CancellationToken::new(),
             producers: JoinSet::new(),
         };
         for producer in 0..PRODUCERS {
-            let (mut urls, accepted, stop) =
-                (load.urls.subscribe(), load.accepted.clone(), load.stop.clone());
+            let (mut urls, accepted, refusals, stop) =
+                (load.urls.subscribe(), load.accepted.clone(), load.refusals.clone(), load.stop.clone());
             load.producers.spawn(async move {
                 let client = Client::builder(TokioExecutor::new()).build_http();
                 for number in 0.. {
@@ -74,7 +78,7 @@ impl Load {
                     let lane = LANES[number % LANES.len()];
                     let path = format!("/{lane}/{producer}/{number}");
                     let asked = tokio::select! {
-                        id = put(&client, &url, lane, &path) => id,
+                        id = put(&client, &url, lane, &path, &refusals) => id,
                         () = tokio::time::sleep(UNANSWERED) => None,
                         // Otherwise all producers might wait for a paused process and none would ask the others.
                         _ = urls.wait_for(|urls| !urls.contains(&url)) => None,
@@ -118,6 +122,11 @@ impl Load {
         tokio::time::timeout(PATIENCE, resumed).await.unwrap()
     }
 
+    /// How many jobs were refused.
+    pub(super) fn refusals(&self) -> u64 {
+        self.refusals.load(Ordering::Relaxed)
+    }
+
     /// Stops the load; returns the accepted jobs.
     pub(super) async fn end(mut self) -> Accepted {
         self.stop.cancel();
@@ -133,11 +142,13 @@ async fn put(
     url: &str,
     lane: &str,
     path: &str,
+    refusals: &AtomicU64,
 ) -> Option<String> {
     let job = json!({ "request": { "path": path } }).to_string();
     let request = http::Request::post(format!("{url}/v1/lanes/{lane}/jobs")).body(Full::from(job)).unwrap();
     let answer = client.request(request).await.ok()?;
     if answer.status() != 202 {
+        refusals.fetch_add(1, Ordering::Relaxed);
         return None;
     }
     let accepted: Value =

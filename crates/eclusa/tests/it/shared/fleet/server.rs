@@ -74,11 +74,13 @@ async fn it_hangs_longer_than_the_timeout() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn it_is_slow() {
-    survives(RedisServer::start(), async |redis, _| {
+    survives(RedisServer::start(), async |redis, load| {
+        let before = load.refusals();
         for _ in 0..20 {
             redis.command(&["CLIENT", "PAUSE", "80"]);
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
+        assert_eq!(load.refusals(), before, "a slow server is no outage");
     })
     .await;
 }
