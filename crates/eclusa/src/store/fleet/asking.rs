@@ -1,6 +1,6 @@
 //! Asks the owner: questions wait here, in order, until the current owner answers them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -38,6 +38,12 @@ pub(super) struct Asking {
 struct AskingState {
     next: u64,
     pending: BTreeMap<u64, Pending>,
+    /// The sequences of the questions to send, in order.
+    unsent: VecDeque<u64>,
+    /// Bytes of the questions that are with the owner.
+    under_way: usize,
+    /// When a question may have to be sent again.
+    again_at: Option<Instant>,
     /// The term whose owner is asked.
     term: Option<TermId>,
     window: u64,
@@ -60,9 +66,9 @@ struct Pending {
     read: bool,
     repeatable: bool,
     held: bool,
-    /// The term to whose owner it was last sent, and when.
-    sent: Option<(TermId, Instant)>,
-    /// Whether it was ever sent.
+    /// When it was sent to the owner.
+    sent: Option<Instant>,
+    /// Whether it was ever sent, to any owner.
     was_sent: bool,
     /// `None` once the caller is gone; what the answer grants is then released.
     answer: Option<oneshot::Sender<Answered>>,
@@ -76,44 +82,78 @@ struct Chosen {
 }
 
 impl AskingState {
-    /// The questions to send now, as far as they fit the window.
-    fn choose(&self, term: TermId, now: Instant) -> Chosen {
-        let under_way = self.pending.values().filter(|pending| pending.due(term, now) > now);
-        let used: usize = under_way.map(|pending| pending.question.len()).sum();
-        let mut room = usize::try_from(self.window).unwrap_or(usize::MAX).saturating_sub(used);
+    /// The questions to send now, as far as they fit the window. They are with the owner from now on.
+    fn choose(&mut self, now: Instant) -> Chosen {
+        if self.again_at.is_some_and(|at| at <= now) {
+            self.send_again(|pending| pending.again_at().is_some_and(|at| at <= now));
+        }
+        let room = usize::try_from(self.window).unwrap_or(usize::MAX).saturating_sub(self.under_way);
         let (mut sequences, mut size, mut wants) = (Vec::new(), 0, 0);
-        for (sequence, pending) in self.pending.iter().filter(|(_, pending)| pending.due(term, now) <= now) {
+        let pending = &mut self.pending;
+        while let Some((sequence, pending)) =
+            self.unsent.front().and_then(|at| Some((*at, pending.get_mut(at)?)))
+        {
             let len = pending.question.len();
             if !sequences.is_empty() && size + len > MAX_MESSAGE {
                 break;
             }
-            if len > room {
+            if size + len > room {
                 wants = if len as u64 > self.window { len as u64 } else { 0 };
                 break;
             }
-            room -= len;
             size += len;
-            sequences.push(*sequence);
+            sequences.push(sequence);
+            pending.sent = Some(now);
+            pending.was_sent = true;
+            self.again_at = earlier(self.again_at, pending.again_at());
+            self.unsent.pop_front();
         }
+        self.under_way += size;
         Chosen { sequences, wants }
+    }
+
+    /// Sends questions again, in their order.
+    fn send_again(&mut self, which: impl Fn(&Pending) -> bool) {
+        self.unsent.clear();
+        (self.under_way, self.again_at) = (0, None);
+        for (sequence, pending) in &mut self.pending {
+            pending.sent = pending.sent.filter(|_| !which(pending));
+            if pending.sent.is_some() {
+                self.under_way += pending.question.len();
+                self.again_at = earlier(self.again_at, pending.again_at());
+            } else {
+                self.unsent.push_back(*sequence);
+            }
+        }
     }
 
     fn push(&mut self, pending: Pending) -> u64 {
         let sequence = self.next;
         self.next += 1;
         self.pending.insert(sequence, pending);
+        self.unsent.push_back(sequence);
         sequence
+    }
+
+    fn remove(&mut self, sequence: u64) -> Option<Pending> {
+        let pending = self.pending.remove(&sequence)?;
+        if pending.sent.is_some() {
+            self.under_way -= pending.question.len();
+        } else if let Ok(at) = self.unsent.binary_search(&sequence) {
+            self.unsent.remove(at);
+        }
+        Some(pending)
     }
 
     /// The next message, if there is something to send now; else when to look again.
     fn next_message(&mut self, own: &Membership, now: Instant) -> Result<QuestionMessage, Option<Instant>> {
         let Some(term) = self.term.filter(|_| self.listening && !self.left) else { return Err(None) };
-        let Chosen { sequences, wants } = self.choose(term, now);
+        let Chosen { sequences, wants } = self.choose(now);
         let asks_for_room = wants > 0 && self.asked_for_room.is_none_or(|at| at + ASK_FOR_ROOM <= now);
         let confirms = self.received.bytes >= self.confirmed + CONFIRMED_EVERY;
         if sequences.is_empty() && !asks_for_room && !confirms && self.registered {
-            let again = self.pending.values().map(|pending| pending.due(term, now)).min();
-            return Err(again.map(|at| at.max(now + ASK_FOR_ROOM)));
+            let has_room = self.unsent.is_empty();
+            return Err(if has_room { self.again_at } else { Some(now + ASK_FOR_ROOM) });
         }
         if wants > 0 {
             self.asked_for_room = Some(now);
@@ -135,12 +175,6 @@ impl AskingState {
         let bytes = message.encode();
         self.registered = true;
         self.confirmed = self.received.bytes;
-        for sequence in &sequences {
-            if let Some(pending) = self.pending.get_mut(sequence) {
-                pending.sent = Some((term, now));
-                pending.was_sent = true;
-            }
-        }
         Ok(QuestionMessage { term, bytes, sequences })
     }
 }
@@ -157,6 +191,9 @@ impl Asking {
         let state = AskingState {
             next: 1,
             pending: BTreeMap::new(),
+            unsent: VecDeque::new(),
+            under_way: 0,
+            again_at: None,
             term: None,
             window: FIRST_WINDOW,
             received: ReceivedAnswers::default(),
@@ -204,18 +241,13 @@ impl Asking {
         state.confirmed = 0;
         state.registered = false;
         // A question that counts each time it arrives is not repeated if it may have arrived.
-        let in_doubt = |pending: &Pending| !pending.repeatable && pending.sent.is_some();
-        let lost: Vec<_> = state
-            .pending
-            .iter()
-            .filter(|(_, pending)| in_doubt(pending))
-            .map(|(sequence, _)| *sequence)
-            .collect();
-        for pending in lost.iter().filter_map(|sequence| state.pending.remove(sequence)) {
+        let in_doubt = |_: &u64, pending: &mut Pending| !pending.repeatable && pending.sent.is_some();
+        for (_, pending) in state.pending.extract_if(.., in_doubt) {
             let cause =
                 "the process that decides changed before it answered; this may have been counted".into();
             pending.deliver(Err(StoreError::Unconfirmed { cause }));
         }
+        state.send_again(|_| true);
         drop(state);
         self.sendable.notify_one();
     }
@@ -225,11 +257,7 @@ impl Asking {
         let mut state = self.lock();
         state.listening = listening;
         state.received.connection += u64::from(listening);
-        state
-            .pending
-            .values_mut()
-            .filter(|pending| pending.repeatable)
-            .for_each(|pending| pending.sent = None);
+        state.send_again(|pending| pending.repeatable);
         drop(state);
         self.sendable.notify_one();
     }
@@ -262,40 +290,34 @@ impl Asking {
                 pending.sent = None;
             }
         }
+        state.send_again(|_| false);
         state.registered = false;
         state.confirmed = 0;
     }
 
     /// Delivers answers. What was granted to a caller that is gone is released.
     pub(super) fn answered(self: &Arc<Self>, answers: &Answers<'_>) {
-        let mut orphans = Vec::new();
         let mut state = self.lock();
         state.window = answers.window;
         state.received.bytes = state.received.bytes.max(answers.sent);
         if answers.register {
             state.registered = false;
-            state
-                .pending
-                .values_mut()
-                .filter(|pending| !pending.held)
-                .for_each(|pending| pending.sent = None);
+            state.send_again(|pending| !pending.held);
         }
-        for (sequence, reply) in &answers.items {
-            let Some(pending) = state.pending.remove(sequence) else { continue };
+        let of_pending = |(sequence, reply): &(u64, _)| Some((state.remove(*sequence)?, *reply));
+        let answered: Vec<(Pending, &[u8])> = answers.items.iter().filter_map(of_pending).collect();
+        drop(state);
+        self.sendable.notify_one();
+        for (pending, reply) in answered {
             let answer = match Reply::decode(reply) {
                 Ok(Reply::Unread(cause)) => {
                     Err(unread(&format!("the owner cannot read the question: {cause}")))
                 }
                 answer => answer.map_err(|error| unread(&format!("the answer cannot be read: {error}"))),
             };
-            if let Some(Ok(unheard)) = pending.deliver(answer) {
-                orphans.push(unheard);
-            }
-        }
-        drop(state);
-        self.sendable.notify_one();
-        for reply in orphans {
-            if let Some(question) = undo_question(&reply) {
+            if let Some(Ok(unheard)) = pending.deliver(answer)
+                && let Some(question) = undo_question(&unheard)
+            {
                 self.post(&question);
             }
         }
@@ -304,11 +326,10 @@ impl Asking {
     /// Ends the questions that are with the owner: its answers cannot be read.
     pub(super) fn cannot_read(&self, error: &LayoutError) {
         let mut state = self.lock();
-        let (asked, others): (BTreeMap<_, _>, _) =
-            std::mem::take(&mut state.pending).into_iter().partition(|(_, pending)| pending.sent.is_some());
-        state.pending = others;
+        let asked: Vec<_> = state.pending.extract_if(.., |_, pending| pending.sent.is_some()).collect();
+        state.under_way = 0;
         drop(state);
-        for pending in asked.into_values() {
+        for (_, pending) in asked {
             pending.deliver(Err(unread(&format!("the owner's answers cannot be read: {error}"))));
         }
     }
@@ -328,12 +349,9 @@ impl Pending {
         Self { question: bytes.into(), read, repeatable, held, sent: None, was_sent: false, answer }
     }
 
-    /// When to send it to the owner of `term`.
-    fn due(&self, term: TermId, now: Instant) -> Instant {
-        match self.sent {
-            Some((to, at)) if to == term => at + if self.held { ASK_AGAIN_HELD } else { ASK_AGAIN },
-            _ => now,
-        }
+    /// When to send it again, if it is with the owner.
+    fn again_at(&self) -> Option<Instant> {
+        Some(self.sent? + if self.held { ASK_AGAIN_HELD } else { ASK_AGAIN })
     }
 
     /// Delivers the answer to the caller; returns it if the caller is gone.
@@ -374,8 +392,8 @@ impl Drop for Asked {
         let mut state = self.asking.lock();
         if let Some(pending) = state.pending.get_mut(&self.sequence) {
             // Nobody needs the answer to a read, so it is not asked for again.
-            if pending.sent.is_none() || pending.read {
-                state.pending.remove(&self.sequence);
+            if !pending.was_sent || pending.read {
+                state.remove(self.sequence);
             } else {
                 pending.answer = None;
             }
@@ -383,8 +401,15 @@ impl Drop for Asked {
     }
 }
 
+fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
+    one.into_iter().chain(other).min()
+}
+
 /// The error for a question that the owner cannot read, or an answer that this process cannot read: the versions
 /// differ.
 fn unread(cause: &str) -> StoreError {
     StoreError::Stopped { cause: cause.into() }
 }
+
+#[cfg(test)]
+mod tests;
