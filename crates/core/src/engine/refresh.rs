@@ -3,19 +3,20 @@
 use std::sync::Arc;
 
 use super::Engine;
+use super::record::Record;
 use super::restore::RestoreError;
 use super::rules::ProcessId;
 use crate::alert::AlertKey;
 use crate::ids::{JobId, LeaseId, Name};
-use crate::layout::read_mentions;
+use crate::layout::read_records;
 use crate::policy::Correlation;
 
-/// The things that a chunk has records of. Read without the engine, so that reading does not block it.
-#[derive(Debug)]
+/// The things that a chunk has records of, except those that it says are gone.
+#[derive(Debug, Default, PartialEq, Eq)]
 pub struct Mentions(Vec<Mention>);
 
-#[derive(Debug)]
-pub(crate) enum Mention {
+#[derive(Debug, PartialEq, Eq)]
+enum Mention {
     Meta,
     Lane(u32),
     Upstream(u32),
@@ -50,9 +51,89 @@ pub(crate) enum Mention {
 }
 
 impl Mentions {
-    /// Reads which things `chunk` has records of, except those that the chunk says are gone.
+    /// Reads `chunk`. Needs no engine, so it does not block one.
     pub fn read(chunk: &[u8]) -> Result<Self, RestoreError> {
-        Ok(Self(read_mentions(chunk)?))
+        let mut mentions = Self::default();
+        read_records(chunk, |record| mentions.note(&record))?;
+        Ok(mentions)
+    }
+
+    /// How many records there are.
+    pub fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Frees what adding took in advance.
+    pub fn shrink_to_fit(&mut self) {
+        self.0.shrink_to_fit();
+    }
+
+    /// Adds those of the next records of the chunk.
+    pub fn append(&mut self, mut next: Self) {
+        if self.0.is_empty() {
+            *self = next;
+        } else {
+            self.0.append(&mut next.0);
+        }
+    }
+
+    pub(super) fn note(&mut self, record: &Record) {
+        self.0.extend(Mention::of(record));
+    }
+}
+
+impl Mention {
+    /// What a record is about, unless it says that it is gone.
+    fn of(record: &Record) -> Option<Self> {
+        Some(match record {
+            Record::Meta { .. } => Mention::Meta,
+            Record::Lane(lane) => Mention::Lane(lane.number),
+            Record::Upstream { number, .. } => Mention::Upstream(*number),
+            Record::Tenant(tenant) => Mention::Tenant(tenant.lane, tenant.name.clone()),
+            Record::Job(job) => Mention::Job(job.id),
+            Record::JobCorrelation { id, .. } | Record::JobCallback { id, .. } => Mention::Job(*id),
+            Record::JobState { id, .. } | Record::JobSubmission { id, .. } => Mention::JobState(*id),
+            Record::Lease(id, _) | Record::LeaseCorrelation { id, .. } => Mention::Lease(*id),
+            Record::Bucket { key, .. } => Mention::Bucket(key.clone()),
+            Record::Dead { lane, number, .. } | Record::DeadCorrelation { lane, number, .. } => {
+                Mention::DeadLetter(*lane, *number)
+            }
+            Record::Key { lane, key, .. } => Mention::Key(*lane, key.clone()),
+            Record::Cache { lane, key, .. } => Mention::Cache(*lane, key.clone()),
+            Record::LaneRules { number, .. } => Mention::LaneRules(*number),
+            Record::UpstreamRules { number, .. } => Mention::UpstreamRules(*number),
+            Record::Registration { process, .. } => Mention::Registration(ProcessId(*process)),
+            Record::Terms { family, .. } => Mention::Terms(family.clone()),
+            Record::Debit { correlation, .. } => Mention::Debit(*correlation),
+            Record::HashKey(_) => Mention::HashKey,
+            Record::Schedule { name, .. } => Mention::Schedule(name.clone()),
+            Record::Alert { key, .. } => Mention::Alert(key.clone()),
+            Record::AlertsResolved(_) => Mention::AlertsResolved,
+            Record::AlertMeters(_) => Mention::AlertMeters,
+            Record::AlertHistory { lane, .. } => Mention::AlertHistory(*lane),
+            Record::Bulk(bulk) => Mention::Bulk(bulk.id),
+            Record::RedriveState { lane, chain, .. } => Mention::RedriveState(*lane, chain.clone()),
+            Record::Code { upstream, code, .. } => Mention::Code(*upstream, code.clone()),
+            Record::LaneMinute { lane, point } => Mention::LaneMinute(*lane, point.minute),
+            Record::UpstreamMinute { upstream, point } => Mention::UpstreamMinute(*upstream, point.minute),
+            Record::GateChange { upstream, number, .. } => Mention::GateChange(*upstream, *number),
+            Record::RunningMinute(_) => Mention::RunningMinute,
+            Record::LaneHolds { lane, .. } => Mention::LaneHolds(*lane),
+            Record::UpstreamFailure { upstream, .. } => Mention::UpstreamFailure(*upstream),
+            Record::AlertGone(_)
+            | Record::TenantGone { .. }
+            | Record::JobGone(_)
+            | Record::LeaseGone(_)
+            | Record::BucketGone(_)
+            | Record::DeadGone { .. }
+            | Record::KeyGone { .. }
+            | Record::CacheGone { .. }
+            | Record::DebitGone(_)
+            | Record::BulkGone(_)
+            | Record::RedriveStateGone { .. }
+            | Record::CodeGone { .. }
+            | Record::RegistrationGone(_) => return None,
+        })
     }
 }
 

@@ -14,7 +14,7 @@ use super::record::{
     TurnsRecord, UseRecord,
 };
 use super::rules::Registration;
-use super::{Engine, Upstream};
+use super::{Engine, Mentions, Upstream};
 use crate::dead_letter::{ChainState, Kept};
 use crate::ids::{JobId, Name};
 use crate::job::Level;
@@ -33,11 +33,13 @@ pub struct SaveError(#[from] postcard::Error);
 /// Writes records one after the other.
 struct Writer<'a> {
     chunk: &'a mut Vec<u8>,
+    mentions: Mentions,
     result: Result<(), SaveError>,
 }
 
 impl Writer<'_> {
     fn write(&mut self, record: &Record) {
+        self.mentions.note(record);
         if let Err(error) = append_record(record, self.chunk) {
             self.result = Err(error.into());
         }
@@ -68,13 +70,14 @@ impl Engine {
             || self.lanes.iter().any(Lane::has_changes)
     }
 
-    /// Appends everything that changed since the last call to `chunk`. Unless nothing changed, the time comes first, so
-    /// that it never goes back when the records are read. Can be called after every verb or after many.
-    pub fn save_changes(&mut self, chunk: &mut Vec<u8>) -> Result<(), SaveError> {
+    /// Appends everything that changed since the last call to `chunk`, and returns what these records mention. Unless
+    /// nothing changed, the time comes first, so that it never goes back when the records are read. Can be called after
+    /// every verb or after many.
+    pub fn save_changes(&mut self, chunk: &mut Vec<u8>) -> Result<Mentions, SaveError> {
         if !self.has_changes() {
-            return Ok(());
+            return Ok(Mentions::default());
         }
-        let mut writer = Writer { chunk, result: Ok(()) };
+        let mut writer = Writer { chunk, mentions: Mentions::default(), result: Ok(()) };
         self.saved_ahead_ms = Some(self.time.ahead_ms());
         writer.write(&self.meta_record());
         self.save_rules(&mut writer);
@@ -97,7 +100,7 @@ impl Engine {
         }
         self.save_jobs(&mut writer);
         self.save_leases(&mut writer);
-        writer.result
+        writer.result.map(|()| writer.mentions)
     }
 
     /// Discards the changes since the last call, for stores without a journal.

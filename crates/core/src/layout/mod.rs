@@ -28,7 +28,7 @@ mod view;
 pub use alert::Delivery;
 pub use messages::{Answers, Questions, QuestionsHeader, ReceivedAnswers, SentRules};
 pub use question::Question;
-pub(crate) use record::{append_record, read_mentions, read_records};
+pub(crate) use record::{append_record, read_records};
 pub use reply::Reply;
 pub(crate) use reply::encode_state;
 pub(crate) use spec::{decode_gates, decode_lane, encode_gates, encode_lane};

@@ -83,6 +83,8 @@ struct StageState {
     engine: Engine,
     /// The records of the group that are saved already; empty, or a chunk.
     records: Vec<u8>,
+    /// What the saved records mention.
+    mentions: Mentions,
     /// The group that is not handed to the writer yet, if anything waits for it.
     group: Option<Durable>,
     /// Groups that are complete and wait for the writer, because another question would have made them too long.
@@ -110,6 +112,8 @@ pub(super) type AnswersByProcess = BTreeMap<ProcessId, Vec<(u64, Arc<[u8]>)>>;
 pub(super) struct Group {
     /// The changes as records; empty if there are none.
     pub(super) records: Vec<u8>,
+    /// What the records mention.
+    pub(super) mentions: Mentions,
     /// Notifies the callers in this process.
     pub(super) durable: Durable,
     /// Answers to other processes.
@@ -129,6 +133,7 @@ impl Stage {
         let state = StageState {
             engine,
             records: Vec::new(),
+            mentions: Mentions::default(),
             group: None,
             complete: VecDeque::new(),
             open_bytes: 0,
@@ -416,8 +421,13 @@ impl StageState {
         if self.records.is_empty() {
             self.records = Engine::begin_chunk();
         }
-        let saved = self.engine.save_changes(&mut self.records);
-        saved.map_err(|error| self.stop(StoreError::Stopped { cause: error.to_string().into() }))
+        match self.engine.save_changes(&mut self.records) {
+            Ok(mentions) => {
+                self.mentions.append(mentions);
+                Ok(())
+            }
+            Err(error) => Err(self.stop(StoreError::Stopped { cause: error.to_string().into() })),
+        }
     }
 
     /// Completes the open group if `bytes` more would make its chunk too long.
@@ -432,10 +442,11 @@ impl StageState {
     fn complete(&mut self) -> Result<(), StoreError> {
         self.save()?;
         let records = std::mem::take(&mut self.records);
+        let mentions = std::mem::take(&mut self.mentions);
         let durable = self.group.take().unwrap_or_default();
         let (answers, gates) = (std::mem::take(&mut self.answers), std::mem::take(&mut self.gates));
         self.open_bytes = 0;
-        self.complete.push_back(Group { records, durable, answers, gates });
+        self.complete.push_back(Group { records, mentions, durable, answers, gates });
         Ok(())
     }
 

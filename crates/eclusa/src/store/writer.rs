@@ -11,14 +11,14 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use eclusa_core::StoreError;
+use eclusa_core::{Mentions, StoreError};
 
 use super::aging::Aging;
 use super::cleaning::{Bound, Cleaner};
 use super::doorbell::Doorbell;
 use super::gate_log::{Decided, log_changes};
-use super::journal::Journal;
 use super::journal::file::FileJournal;
+use super::journal::{ChunkSummary, Journal};
 use super::stage::{Group, Stage, resolve};
 
 /// How often written chunks are fsynced when that is not done at once.
@@ -73,26 +73,29 @@ impl DeskWork {
         let keep_from = keep_from.map_err(|error| stopped(&error.to_string()))?;
         let keep_from = keep_from.unwrap_or(self.journal.last() + 1);
         let Some(group) = stage.take_group()? else { return Ok(false) };
-        let appended = catch_unwind(AssertUnwindSafe(|| self.append(&group, keep_from)));
+        let Group { records, mentions, durable, gates, .. } = group;
+        let appended = catch_unwind(AssertUnwindSafe(|| self.append(&records, mentions, keep_from)));
         let appended = appended.unwrap_or_else(|_| Err(stopped(PANICKED)));
         match &appended {
             Ok(()) => stage.written(),
             // Before any other caller can look: the engine's state will not be there after a restart.
             Err(error) => stage.stop(error.clone()),
         }
-        resolve(&group.durable, appended.clone());
+        resolve(&durable, appended.clone());
         if appended.is_ok() {
-            log_changes(&group.gates, Decided::Here);
+            log_changes(&gates, Decided::Here);
         }
         appended.map(|()| true)
     }
 
-    fn append(&mut self, group: &Group, keep_from: u64) -> Result<(), StoreError> {
-        if group.records.is_empty() {
+    fn append(&mut self, records: &[u8], mentions: Mentions, keep_from: u64) -> Result<(), StoreError> {
+        if records.is_empty() {
             return Ok(());
         }
-        self.cleaner.earn(group.records.len());
-        self.journal.append(&group.records, keep_from).map(drop).map_err(|error| stopped(&error.to_string()))
+        let position =
+            self.journal.append(records, keep_from).map_err(|error| stopped(&error.to_string()))?;
+        self.cleaner.note(ChunkSummary { position, bytes: records.len() as u64, mentions });
+        Ok(())
     }
 }
 

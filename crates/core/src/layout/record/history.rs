@@ -32,18 +32,6 @@ layout_struct!(
     }
 );
 
-impl LaneMinuteLayout {
-    pub(super) const fn minute(&self) -> u32 {
-        self.minute
-    }
-}
-
-impl UpstreamMinuteLayout {
-    pub(super) const fn minute(&self) -> u32 {
-        self.minute
-    }
-}
-
 layout_struct!(QuantilesMsLayout = QuantilesMs { p50: u32, p95: u32 });
 
 layout_struct!(KeptGateChangeLayout = KeptGateChange { at: u64, of: u32, kind: GateChangeKindLayout });

@@ -2,12 +2,9 @@
 
 mod gates;
 mod history;
-mod mentions;
 mod timeline;
 
 use std::sync::Arc;
-
-pub(crate) use self::mentions::read_mentions;
 
 use self::gates::{BucketLayout, GatesLayout, PassLayout};
 use self::history::{KeptGateChangeLayout, LaneMinuteLayout, RunningMinuteLayout, UpstreamMinuteLayout};
@@ -46,16 +43,6 @@ pub(crate) fn append_record(record: &Record, chunk: &mut Vec<u8>) -> postcard::R
 
 /// Calls `each` with every record of `chunk`.
 pub(crate) fn read_records(chunk: &[u8], mut each: impl FnMut(Record)) -> Result<(), LayoutError> {
-    each_layout(chunk, |record| {
-        each(record.into_domain()?);
-        Ok(())
-    })
-}
-
-fn each_layout<'a>(
-    chunk: &'a [u8],
-    mut each: impl FnMut(RecordLayout<'a>) -> Result<(), LayoutError>,
-) -> Result<(), LayoutError> {
     let mut rest = match chunk {
         [] => return Ok(()),
         // Version 1 has some of the records of version 2, and no others.
@@ -64,7 +51,7 @@ fn each_layout<'a>(
     };
     while !rest.is_empty() {
         let (record, after): (RecordLayout<'_>, _) = take(rest)?;
-        each(record)?;
+        each(record.into_domain()?);
         rest = after;
     }
     Ok(())

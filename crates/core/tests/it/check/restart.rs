@@ -71,7 +71,8 @@ impl Restarts {
 
     fn save(&mut self, engine: &mut Engine) {
         let mut chunk = Engine::begin_chunk();
-        engine.save_changes(&mut chunk).unwrap();
+        let mentions = engine.save_changes(&mut chunk).unwrap();
+        assert_eq!(mentions, Mentions::read(&chunk).unwrap());
         self.history.push(chunk.clone());
         self.chunks.push(chunk);
     }

@@ -13,8 +13,8 @@ use super::shared::Shared;
 use crate::store::aging::Aging;
 use crate::store::cleaning::{Bound, Cleaner};
 use crate::store::gate_log::{Decided, log_changes};
-use crate::store::journal::Journal;
 use crate::store::journal::redis::{Mark, PublicWrite, RedisJournal, encode};
+use crate::store::journal::{ChunkSummary, Journal};
 use crate::store::stage::{Durable, Group, Stage, resolve};
 
 /// The approximate size of a snapshot's chunks, in bytes.
@@ -69,15 +69,16 @@ impl Work {
         if group.is_none() && !shared.answering.has_messages() {
             return None;
         }
-        let Group { records, durable, answers, gates } = group.unwrap_or_default();
+        let Group { records, mentions, durable, answers, gates } = group.unwrap_or_default();
         self.handed += 1;
         self.groups.push_back((self.handed, durable, gates));
         self.public.extend(public_writes(&stage, &shared.keys));
         let answers = shared.answering.address(answers);
-        if let Some(cleaner) = &mut self.cleaner {
-            cleaner.earn(records.len());
-        }
         let chunk = (!records.is_empty()).then(|| self.chunk(number, Mark::None, &records, keep_from));
+        if let (Some(cleaner), Some(chunk)) = (&mut self.cleaner, &chunk) {
+            let position = Position { epoch: self.epoch, number };
+            cleaner.note(ChunkSummary { position, bytes: chunk.bytes.len() as u64, mentions });
+        }
         Some(Batch { chunk, answers })
     }
 

@@ -31,7 +31,7 @@ pub(in crate::store) trait Journal {
         &mut self,
         position: Self::Position,
         bytes: u64,
-    ) -> Result<Vec<OldChunk<Self::Position>>, Self::Error>;
+    ) -> Result<Vec<ChunkSummary<Self::Position>>, Self::Error>;
 
     /// Ensures that the present chunks can be removed without those that are appended from now on.
     fn seal(&mut self) -> Result<(), Self::Error> {
@@ -39,8 +39,8 @@ pub(in crate::store) trait Journal {
     }
 }
 
-/// A chunk that is read so that it can be removed.
-pub(in crate::store) struct OldChunk<P> {
+/// What cleaning needs to know of a chunk.
+pub(in crate::store) struct ChunkSummary<P> {
     pub(in crate::store) position: P,
     /// Its share of [`Journal::bytes`].
     pub(in crate::store) bytes: u64,

@@ -40,7 +40,7 @@ use high_water::HighWater;
 use lock::{Identity, Lock};
 use segment::{SEGMENT_BYTES, Segment};
 
-use super::{Journal, OldChunk};
+use super::{ChunkSummary, Journal};
 use crate::store::Ack;
 
 /// The largest chunk that is accepted, in bytes.
@@ -245,13 +245,13 @@ impl Journal for FileJournal {
         (next <= self.last).then_some(next)
     }
 
-    fn read_after(&mut self, position: u64, bytes: u64) -> Result<Vec<OldChunk<u64>>, JournalError> {
+    fn read_after(&mut self, position: u64, bytes: u64) -> Result<Vec<ChunkSummary<u64>>, JournalError> {
         let (mut chunks, mut last, mut read) = (Vec::new(), position, 0);
         while let Some(number) = self.after(last).filter(|_| chunks.is_empty() || read < bytes) {
             let chunk = self.read(number)?;
             let mentions = Mentions::read(&chunk);
             let mentions = mentions.map_err(|error| error::damaged(&self.dir, number, error.to_string()))?;
-            chunks.push(OldChunk { position: number, bytes: chunk.len() as u64, mentions });
+            chunks.push(ChunkSummary { position: number, bytes: chunk.len() as u64, mentions });
             (last, read) = (number, read + chunk.len() as u64);
         }
         Ok(chunks)

@@ -6,11 +6,11 @@ use redis::RedisError;
 use thiserror::Error;
 
 use super::{ChunkError, RedisJournal, decode};
-use crate::store::journal::{Journal, OldChunk};
+use crate::store::journal::{ChunkSummary, Journal};
 
 /// Why old chunks cannot be read.
 #[derive(Debug, Error)]
-pub(in crate::store) enum OldChunkError {
+pub(in crate::store) enum ReadError {
     #[error(transparent)]
     Redis(#[from] RedisError),
     #[error(transparent)]
@@ -21,7 +21,7 @@ pub(in crate::store) enum OldChunkError {
 
 impl Journal for RedisJournal {
     type Position = Position;
-    type Error = OldChunkError;
+    type Error = ReadError;
 
     fn bytes(&self) -> u64 {
         self.bytes
@@ -39,7 +39,7 @@ impl Journal for RedisJournal {
         &mut self,
         position: Position,
         bytes: u64,
-    ) -> Result<Vec<OldChunk<Position>>, OldChunkError> {
+    ) -> Result<Vec<ChunkSummary<Position>>, ReadError> {
         let mut before = 0;
         let stored = self.stored.range(self.index_after(position)..);
         let count = stored
@@ -54,7 +54,11 @@ impl Journal for RedisJournal {
         }
         let read = |(position, bytes): (Position, Vec<u8>)| {
             let chunk = decode(position.number, &bytes)?;
-            Ok(OldChunk { position, bytes: bytes.len() as u64, mentions: Mentions::read(&chunk.records)? })
+            Ok(ChunkSummary {
+                position,
+                bytes: bytes.len() as u64,
+                mentions: Mentions::read(&chunk.records)?,
+            })
         };
         self.chunks_after(position, count as u64)?.into_iter().map(read).collect()
     }
