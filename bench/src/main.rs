@@ -139,7 +139,10 @@ fn measure_http(report: &mut Report, data: &Path) -> Result<(), Failed> {
         report.enqueue(ack, http::enqueue(&data.join(ack), ack)?);
     }
     for ack in ["fsync", "write"] {
-        report.round_trip(ack, http::round_trip(&data.join(ack), ack)?);
+        report.round_trip(
+            ack,
+            http::round_trip(&data.join(ack), &format!("url = \"embedded:./data\"\nack = \"{ack}\""), 1)?,
+        );
     }
     report.direct(http::direct(&data.join("direct"))?);
     Ok(())

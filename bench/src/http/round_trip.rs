@@ -25,8 +25,7 @@ const CONFIG: &str = r#"
 [server]
 listen = "127.0.0.1:0"
 [store]
-url = "embedded:./data"
-ack = "ACK"
+STORE
 [log]
 format = "json"
 [lanes.score]
@@ -43,11 +42,14 @@ pub(crate) struct Times {
     pub(crate) p99_ms: f64,
 }
 
-/// Through Eclusa with this `ack`, and directly.
-pub(crate) fn measure(dir: &Path, ack: &str) -> Result<[Times; 2], Failed> {
+/// Through Eclusa with this store, and directly. If several processes share the store, the last one is called, which does not
+/// own it.
+pub(crate) fn measure(dir: &Path, store: &str, processes: usize) -> Result<[Times; 2], Failed> {
     let upstream = Server::peer(&[UPSTREAM])?;
-    let config = CONFIG.replace("ACK", ack).replace("UPSTREAM", &upstream.address);
-    let eclusa = Server::eclusa(dir, &config)?;
+    let config = CONFIG.replace("STORE", store).replace("UPSTREAM", &upstream.address);
+    let processes = (0..processes).map(|number| Server::eclusa(&dir.join(number.to_string()), &config));
+    let processes = processes.collect::<Result<Vec<_>, _>>()?;
+    let eclusa = processes.last().ok_or("there is no process")?;
     let times = tokio::runtime::Runtime::new()?.block_on(async {
         let ways = [
             (client(&eclusa.address)?, request("/proxy/score/score")),
@@ -63,7 +65,7 @@ pub(crate) fn measure(dir: &Path, ack: &str) -> Result<[Times; 2], Failed> {
         }
         Ok::<_, Failed>(times.map(summary))
     })?;
-    drop(eclusa);
+    drop(processes);
     fs::remove_dir_all(dir)?;
     Ok(times)
 }

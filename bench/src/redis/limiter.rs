@@ -17,7 +17,7 @@ use crate::workload::done;
 
 /// Concurrent callers; each asks again after its answer.
 const CALLERS: usize = 100;
-const DECISIONS: usize = 50_000;
+const DECISIONS: usize = 200_000;
 /// Rounds alternate between ours and the script; the figures are those of the median round.
 const ROUNDS: usize = 5;
 

@@ -22,17 +22,18 @@ pub(crate) use takeover::{ARGUMENT as OWN, own};
 use self::bullmq::BullMq;
 use self::report::{Figures, Memory};
 use self::server::Spent;
-use crate::Failed;
 use crate::workload::{Load, PAYLOAD};
+use crate::{Failed, http};
 
 /// Jobs that run at the same time.
 const CONCURRENCY: usize = 100;
 
-/// Life cycles per round, the same for both. Enough that as many finished jobs are kept after two rounds as ever will be.
-const JOBS: usize = 5_000;
+/// Life cycles per round, the same for both. Enough that a round takes a tenth of a second, and that as many finished jobs
+/// are kept after two rounds as ever will be.
+const JOBS: usize = 10_000;
 
 /// Each figure is the median of this many rounds.
-const ROUNDS: usize = 3;
+const ROUNDS: usize = 7;
 /// Rounds of one load that a profiler looks at.
 const PROFILED: usize = 51;
 
@@ -141,24 +142,13 @@ pub(crate) fn measure(dir: &Path) -> Result<RedisReport, Failed> {
         report.memory(tenants, measure_memory(&server, &mut ours)?, theirs);
     }
     for (payload, jobs) in PAYLOADS {
-        server.flush()?;
-        let mut theirs = BullMq::start(server.port)?;
-        theirs.payload(payload)?;
-        theirs.run(jobs, Adds::Single)?;
-        let bullmq = theirs.run(jobs, Adds::Single)?;
-        drop(theirs);
-        for by in [By::Owner, By::Other] {
-            server.flush()?;
-            let mut ours = Lives::new(&server.url(), 1, by, payload)?;
-            ours.run(jobs, Adds::Single)?;
-            report.payload(by, payload, jobs, ours.run(jobs, Adds::Single)?, bullmq);
-        }
+        measure_payload(&server, payload, jobs, &mut report)?;
     }
     for jobs in TAKEOVERS {
         server.flush()?;
         report.takeover("planned", jobs, takeover::planned(&server.url(), jobs)?);
         server.flush()?;
-        report.takeover("killed", jobs, takeover::killed(&server.url(), jobs)?);
+        report.takeover(report::KILLED, jobs, takeover::killed(&server.url(), jobs)?);
         server.flush()?;
         report.pause(jobs, &takeover::under_load(&server.url(), jobs)?);
     }
@@ -166,6 +156,11 @@ pub(crate) fn measure(dir: &Path) -> Result<RedisReport, Failed> {
     report.buckets(buckets::bytes(&server)?);
     server.flush()?;
     report.latency(&latency::measure(&server)?);
+    for by in [By::Owner, By::Other] {
+        server.flush()?;
+        let store = format!("url = \"{}\"", server.url());
+        report.round_trip(by, http::round_trip(&dir.join("gateways"), &store, 1 + by.others())?);
+    }
     server.flush()?;
     for leased in [false, true] {
         for admitted in [true, false] {
@@ -247,6 +242,38 @@ fn measure_lives(server: &RedisServer, waiting: usize, report: &mut RedisReport)
                 }
             }
         }
+    }
+    Ok(())
+}
+
+/// Rows for one length of payload.
+fn measure_payload(
+    server: &RedisServer,
+    payload: usize,
+    jobs: usize,
+    report: &mut RedisReport,
+) -> Result<(), Failed> {
+    for by in [By::Owner, By::Other] {
+        server.flush()?;
+        let mut theirs = BullMq::start(server.port)?;
+        theirs.payload(payload)?;
+        let mut ours = Lives::new(&server.url(), 1, by, payload)?;
+        let mut took = [Vec::new(), Vec::new()];
+        // The first round is not reported.
+        for _ in 0..=ROUNDS {
+            took[0].push(ours.run(jobs, Adds::Single)?);
+            took[1].push(theirs.run(jobs, Adds::Single)?);
+        }
+        report.payload(
+            by,
+            payload,
+            jobs,
+            took.map(|mut took| {
+                took.remove(0);
+                took.sort_unstable();
+                took[ROUNDS / 2]
+            }),
+        );
     }
     Ok(())
 }

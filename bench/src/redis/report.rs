@@ -8,6 +8,7 @@ use super::latency::Latency;
 use super::limiter::Decisions;
 use super::takeover::Pause;
 use super::{Adds, By, JOBS, Round};
+use crate::http::Times;
 use crate::report::verdict;
 use crate::workload::Load;
 
@@ -17,6 +18,12 @@ const AIM_TIMES_ASKED: f64 = 5.0;
 const AIM_CPU: f64 = 0.1;
 const AIM_MEMORY: f64 = 0.4;
 const AIM_OF_BARE: f64 = 1.5;
+/// Seconds until decisions resume after the owner was killed, with at most this many jobs waiting.
+const AIM_RESUME: f64 = 1.0;
+const AIM_RESUME_JOBS: usize = 100_000;
+
+/// How an owner ended: see [`RedisReport::takeover`].
+pub(super) const KILLED: &str = "killed";
 
 /// The memory that the requirements call enough for 250,000 jobs.
 const SMALL_SERVER: f64 = 512.0 * 1024.0 * 1024.0;
@@ -90,6 +97,7 @@ pub(crate) struct RedisReport {
     takeovers: Vec<Takeover>,
     pauses: Vec<Pauses>,
     latencies: Vec<Latency>,
+    round_trips: Vec<RoundTrip>,
     bytes_per_bucket: f64,
     limiter: Vec<Limiter>,
 }
@@ -114,6 +122,14 @@ struct Takeover {
     how: &'static str,
     waiting: usize,
     seconds: f64,
+}
+
+/// One call at a time with `Prefer: wait` over HTTP, and directly to the upstream.
+#[derive(Debug, Serialize)]
+struct RoundTrip {
+    by: By,
+    through: Times,
+    direct: Times,
 }
 
 /// How long adding a job took while the owner stopped.
@@ -150,6 +166,7 @@ impl RedisReport {
             takeovers: Vec::new(),
             pauses: Vec::new(),
             latencies: Vec::new(),
+            round_trips: Vec::new(),
             bytes_per_bucket: 0.0,
             limiter: Vec::new(),
         }
@@ -197,8 +214,8 @@ impl RedisReport {
         self.memory.push(MemoryRow { tenants, ours, bullmq });
     }
 
-    pub(super) fn payload(&mut self, by: By, bytes: usize, jobs: usize, ours: Duration, bullmq: Duration) {
-        let [ours, theirs] = [ours, bullmq].map(|took| jobs as f64 / took.as_secs_f64());
+    pub(super) fn payload(&mut self, by: By, bytes: usize, jobs: usize, took: [Duration; 2]) {
+        let [ours, theirs] = took.map(|took| jobs as f64 / took.as_secs_f64());
         println!(
             "{:<5} payload {bytes:>7}: {ours:.0} cycles/s, BullMQ {theirs:.0}: {:.1}x, aim 1x {}",
             by.word(),
@@ -210,7 +227,13 @@ impl RedisReport {
 
     pub(super) fn takeover(&mut self, how: &'static str, waiting: usize, took: Duration) {
         let seconds = took.as_secs_f64();
-        println!("owner {how} with {waiting} jobs waiting: {seconds:.2} s until the first answer");
+        let aimed = how == KILLED && waiting <= AIM_RESUME_JOBS;
+        let aim = if aimed {
+            format!(", aim {AIM_RESUME:.0} s {}", verdict(seconds <= AIM_RESUME))
+        } else {
+            String::new()
+        };
+        println!("owner {how} with {waiting} jobs waiting: {seconds:.2} s until the first answer{aim}");
         self.takeovers.push(Takeover { how, waiting, seconds });
     }
 
@@ -231,6 +254,18 @@ impl RedisReport {
             );
         }
         self.latencies.extend(latencies);
+    }
+
+    pub(super) fn round_trip(&mut self, by: By, [through, direct]: [Times; 2]) {
+        println!(
+            "{:<5} round trip with Prefer: wait p50 {:.2} ms (direct {:.2}), p99 {:.2} ms (direct {:.2})",
+            by.word(),
+            through.p50_ms,
+            direct.p50_ms,
+            through.p99_ms,
+            direct.p99_ms,
+        );
+        self.round_trips.push(RoundTrip { by, through, direct });
     }
 
     pub(super) fn buckets(&mut self, bytes: f64) {
