@@ -23,7 +23,7 @@ const SNAPSHOT_CHUNK: usize = 1 << 20;
 /// How much larger than the live data the journal may be. Cleaning is limited so that the next chunk does not become too
 /// long.
 const BOUND: Bound =
-    Bound { per_mille: 1_500, extra_bytes: 16 << 20, looked_per_byte: 4, at_once: 512 << 10 };
+    Bound { per_mille: 1_500, extra_bytes: 16 << 20, looked_per_byte: 6, at_once: 512 << 10 };
 
 /// The work of this process as the owner, or while that is in doubt.
 #[derive(Default)]
@@ -112,6 +112,8 @@ impl Work {
         let mut answers = Vec::new();
         if first {
             journal.forget();
+            // It knows chunks that the snapshot replaces, some by numbers that are used again.
+            self.cleaner = None;
             // What was staged is part of the snapshot, so its callers wait for the end of the snapshot.
             while let Ok(Some(group)) = stage.take_group() {
                 self.groups.push_back((self.handed + 1, group.durable, group.gates));

@@ -4,11 +4,12 @@ use eclusa::fake::{Answer, FakeUpstream};
 use serde_json::json;
 
 use super::{lane, start};
-use crate::program::PATIENCE;
+use crate::program::{PATIENCE, Program};
 use crate::redis_server::RedisServer;
 
 const FAILURES: &str = "eclusa:{main}:circuit_breaker:up:failures";
 const UNTIL: &str = "eclusa:{main}:circuit_breaker:up:degraded_until";
+const TERM: &str = "eclusa:{main}:term";
 const JOURNAL: &str = "eclusa:{main}:journal";
 const LIMITER: &str = "eclusa:{main}:rate_limiter:up";
 
@@ -66,20 +67,47 @@ async fn keys_for_other_programs_that_are_older_than_the_journal_are_corrected()
     until("the key is corrected", || redis.command(&["GET", FAILURES]).is_empty()).await;
 }
 
+/// Jobs that are forgotten soon. Their bodies do not compress, so each fills a chunk.
+async fn churn(program: &Program, jobs: u64) {
+    let words = (0_u64..50_000).map(|n| format!("{:016x}", n.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
+    let body = words.collect::<Vec<_>>().concat();
+    for _ in 0..jobs {
+        program.enqueue("work", &json!({ "request": { "method": "POST", "body": body } })).await;
+    }
+}
+
+/// The server returns to an older state without a restart, as after two fail-overs. The owner writes a snapshot, whose
+/// chunks have numbers that it has used before.
+#[tokio::test]
+async fn cleaning_keeps_a_snapshot_whose_numbers_are_used_again() {
+    let redis = RedisServer::start();
+    let upstream = FakeUpstream::start(Answer::status(200)).await.unwrap();
+    let rules = lane(&upstream.url(), "keep = { max = 0 }\nttl = \"2h\"", "");
+    let program = start(&redis, &rules).await;
+    for _ in 0..10 {
+        program.enqueue("work", &json!({ "request": {}, "delay": "1h" })).await;
+    }
+    churn(&program, 30).await;
+    redis.command(&["COPY", TERM, "older term"]);
+    redis.command(&["COPY", JOURNAL, "older journal"]);
+    // More than the owner keeps to append again, less than makes cleaning remove the chunks after the older state.
+    churn(&program, 14).await;
+    redis.command(&["COPY", "older term", TERM, "REPLACE"]);
+    redis.command(&["COPY", "older journal", JOURNAL, "REPLACE"]);
+    churn(&program, 40).await;
+    program.kill().await;
+    let next = start(&redis, &rules).await;
+    let waiting = next.get("/v1/jobs?status=pending").await.json();
+    assert_eq!(waiting["jobs"].as_array().unwrap().len(), 10);
+}
+
 /// The journal of the older state begins with chunks that cleaning has removed since.
 #[tokio::test]
 async fn chunks_that_return_with_an_older_state_are_removed_again() {
     let mut redis = RedisServer::start();
     let upstream = FakeUpstream::start(Answer::status(200)).await.unwrap();
     let program = start(&redis, &lane(&upstream.url(), "keep = { max = 0 }", "")).await;
-    // Does not compress, so each fills a chunk.
-    let words = (0_u64..50_000).map(|n| format!("{:016x}", n.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
-    let body = words.collect::<Vec<_>>().concat();
-    let churn = async |jobs: u64| {
-        for _ in 0..jobs {
-            program.enqueue("work", &json!({ "request": { "method": "POST", "body": body } })).await;
-        }
-    };
+    let churn = async |jobs: u64| churn(&program, jobs).await;
     let oldest = |redis: &RedisServer| {
         let first = redis.command(&["XRANGE", JOURNAL, "-", "+", "COUNT", "1"]);
         let mut words = first.split(|c: char| !c.is_ascii_digit() && c != '-');
