@@ -282,10 +282,11 @@ impl DeadLetters {
         self.letters.range(number + 1..).map(|(number, kept)| (*number, kept))
     }
 
-    pub(crate) fn touch(&mut self, number: u64) {
-        if self.letters.contains_key(&number) {
-            self.dirty.push(number);
-        }
+    /// Marks a letter as changed and returns it, if it still exists.
+    pub(crate) fn touch(&mut self, number: u64) -> Option<&DeadLetter> {
+        let kept = self.letters.get(&number)?;
+        self.dirty.push(number);
+        Some(&kept.letter)
     }
 
     pub(crate) fn has_changes(&self) -> bool {

@@ -94,6 +94,9 @@ use crate::spec::{LaneSpec, Spec};
 use crate::table::{BucketIx, JobIx, LaneIx, LineIx, UpstreamIx};
 use crate::time::{SteadyTime, Time};
 
+/// About how many bytes the record of a thing takes, its payload not included.
+const PER_THING: u64 = 128;
+
 /// Removes the job with this number from its line.
 type Pull = fn(&mut Lane, LineIx, u64) -> Option<(BucketIx, Parked)>;
 
@@ -353,7 +356,6 @@ impl Engine {
 
     /// The approximate size of the journal in bytes if it held each record once.
     pub fn footprint(&self) -> u64 {
-        const PER_THING: u64 = 128;
         let things = |lane: &Lane| lane.tenants.len() + lane.dead.len() + lane.keys.len() + lane.cache.len();
         let things = self.jobs.len()
             + self.buckets.len()

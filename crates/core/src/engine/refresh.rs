@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use super::Engine;
 use super::record::Record;
 use super::restore::RestoreError;
 use super::rules::ProcessId;
+use super::{Engine, PER_THING};
 use crate::alert::AlertKey;
 use crate::ids::{JobId, LeaseId, Name};
 use crate::layout::read_records;
@@ -58,9 +58,9 @@ impl Mentions {
         Ok(mentions)
     }
 
-    /// How many records there are.
-    pub fn count(&self) -> usize {
-        self.0.len()
+    /// How much memory they take.
+    pub fn bytes(&self) -> usize {
+        self.0.iter().map(Mention::bytes).sum()
     }
 
     /// Frees what adding took in advance.
@@ -68,7 +68,7 @@ impl Mentions {
         self.0.shrink_to_fit();
     }
 
-    /// Adds those of the next records of the chunk.
+    /// Adds those of the records that follow in the same chunk.
     pub fn append(&mut self, mut next: Self) {
         if self.0.is_empty() {
             *self = next;
@@ -83,6 +83,20 @@ impl Mentions {
 }
 
 impl Mention {
+    /// Names count although the engine may share them: it may forget them earlier.
+    fn bytes(&self) -> usize {
+        let name = match self {
+            Mention::Tenant(_, name)
+            | Mention::Bucket(name)
+            | Mention::Key(_, name)
+            | Mention::Cache(_, name)
+            | Mention::Terms(name)
+            | Mention::Code(_, name) => name.len(),
+            _ => 0,
+        };
+        size_of::<Self>() + name
+    }
+
     /// What a record is about, unless it says that it is gone.
     fn of(record: &Record) -> Option<Self> {
         Some(match record {
@@ -139,12 +153,12 @@ impl Mention {
 
 impl Engine {
     /// Marks everything that an old chunk mentions and that still exists as changed. Once this is saved, the chunk can
-    /// be deleted.
-    pub fn refresh(&mut self, mentions: &Mentions) {
-        mentions.0.iter().for_each(|mention| self.refresh_one(mention));
+    /// be deleted. Returns about how many bytes saving it takes, rather too many than too few.
+    pub fn refresh(&mut self, mentions: &Mentions) -> u64 {
+        mentions.0.iter().map(|mention| self.refresh_one(mention)).sum()
     }
 
-    fn refresh_one(&mut self, mention: &Mention) {
+    fn refresh_one(&mut self, mention: &Mention) -> u64 {
         match mention {
             Mention::Meta => self.saved_ahead_ms = None,
             Mention::Lane(lane) => self.lanes[*lane as usize].dirty = true,
@@ -156,14 +170,13 @@ impl Engine {
                 }
             }
             Mention::Job(id) => {
-                if let Some(job) = self.jobs.find(*id) {
-                    self.jobs.touch_all(job);
-                }
+                let Some(job) = self.jobs.find(*id) else { return 0 };
+                self.jobs.touch_all(job);
+                return PER_THING + self.jobs[job].payload.len() as u64;
             }
             Mention::JobState(id) => {
-                if let Some(job) = self.jobs.find(*id) {
-                    self.jobs.touch(job);
-                }
+                let Some(job) = self.jobs.find(*id) else { return 0 };
+                self.jobs.touch(job);
             }
             Mention::Lease(id) => self.leases.touch(*id),
             Mention::Bucket(key) => {
@@ -171,9 +184,12 @@ impl Engine {
                     self.buckets.touch(bucket);
                 }
             }
-            Mention::DeadLetter(lane, number) => self.lanes[*lane as usize].dead.touch(*number),
+            Mention::DeadLetter(lane, number) => {
+                let Some(letter) = self.lanes[*lane as usize].dead.touch(*number) else { return 0 };
+                return PER_THING + letter.payload.len() as u64;
+            }
             Mention::Key(lane, key) => self.lanes[*lane as usize].keys.touch(key),
-            Mention::Cache(lane, key) => self.lanes[*lane as usize].cache.touch(key),
+            Mention::Cache(lane, key) => return PER_THING + self.lanes[*lane as usize].cache.touch(key),
             Mention::LaneRules(lane) => {
                 self.rules.unsaved_lanes.insert(*lane as usize);
             }
@@ -199,5 +215,6 @@ impl Engine {
             Mention::LaneHolds(lane) => self.lanes[*lane as usize].holds_dirty = true,
             Mention::UpstreamFailure(upstream) => self.upstreams[*upstream as usize].calls.touch_failure(),
         }
+        PER_THING
     }
 }

@@ -95,10 +95,11 @@ impl Cache {
         Some(spec.map_or(entry.stored_at, |spec| spec.usable_until(entry.stored_at)))
     }
 
-    pub(crate) fn touch(&mut self, key: &str) {
-        if self.entries.contains_key(key) {
-            self.dirty.push(key.into());
-        }
+    /// Marks an entry as changed and returns its size; 0 if it no longer exists.
+    pub(crate) fn touch(&mut self, key: &str) -> u64 {
+        let Some((key, entry)) = self.entries.get_key_value(key) else { return 0 };
+        self.dirty.push(key.clone());
+        size(key, entry)
     }
 
     pub(crate) fn has_changes(&self) -> bool {

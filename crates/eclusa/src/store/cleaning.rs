@@ -10,36 +10,62 @@ use super::aging::Aging;
 use super::journal::{ChunkSummary, Journal};
 use super::stage::Stage;
 
-/// How many mentions are kept: 16 MiB of them. What was appended beyond that is read back.
-const MAX_KEPT: usize = 1 << 19;
+/// How much memory the mentions of chunks that need not be read back may take.
+const MAX_KEPT: usize = 16 << 20;
 
 /// See the module.
 pub(super) struct Cleaner<P> {
     bound: Bound,
-    cleaning: Cleaning,
+    /// How many bytes of old chunks may be read. Less than 0 after a chunk that was longer.
+    credit: i64,
     aging: Aging<P>,
     /// The last chunk that was rewritten because of its age.
     aged: P,
     /// Chunks that this process appended, oldest first. They need not be read back.
     kept: VecDeque<ChunkSummary<P>>,
-    /// How many mentions these have.
-    kept_mentions: usize,
+    /// How much memory these take.
+    kept_bytes: usize,
+}
+
+/// How long a journal may be.
+pub(super) struct Bound {
+    /// Thousandths of the size it would have if it held each thing once.
+    pub(super) per_mille: u64,
+    /// Bytes below which it is not worth cleaning.
+    pub(super) extra_bytes: u64,
+    /// Bytes of old chunks read for each byte that callers write. While all that is read is alive nothing is removed, so
+    /// the journal may exceed its bound by the size of the live data divided by this.
+    pub(super) looked_per_byte: u64,
+    /// About how many bytes cleaning adds to a chunk.
+    pub(super) at_once: u64,
+}
+
+impl Bound {
+    /// By how much a journal is too long.
+    fn excess(&self, journal_bytes: u64, live_bytes: u64) -> u64 {
+        journal_bytes.saturating_sub(live_bytes / 1_000 * self.per_mille + self.extra_bytes)
+    }
+}
+
+/// Old chunks whose content is staged again.
+struct Looked<P> {
+    last: P,
+    /// Their share of the journal.
+    bytes: u64,
+    /// About how many bytes are staged.
+    staged: u64,
 }
 
 impl<P: Copy + Ord + Default> Cleaner<P> {
     pub(super) fn new(bound: Bound, aging: Aging<P>) -> Self {
-        Self {
-            bound,
-            cleaning: Cleaning::default(),
-            aging,
-            aged: P::default(),
-            kept: VecDeque::new(),
-            kept_mentions: 0,
-        }
+        Self { bound, credit: 0, aging, aged: P::default(), kept: VecDeque::new(), kept_bytes: 0 }
     }
 
     /// Stages what is still alive in the oldest chunks while the journal is too long. Returns the oldest chunk that is
     /// still needed when the next one is appended; `None` if only that one is.
+    ///
+    /// What it reads is paid for by what callers write, not by what cleaning writes, so that cleaning never causes more
+    /// cleaning.
     pub(super) fn clean<J: Journal<Position = P>>(
         &mut self,
         stage: &Stage,
@@ -47,19 +73,25 @@ impl<P: Copy + Ord + Default> Cleaner<P> {
     ) -> Result<Option<P>, J::Error> {
         let Some(newest) = journal.newest() else { return Ok(None) };
         self.forget_removed(journal);
-        let live = stage.look(Engine::footprint);
-        let (mut cleaned, mut looked) = (P::default(), 0);
-        loop {
-            let due = self.cleaning.due(journal.bytes(), live, &self.bound);
-            let bytes = due.min(self.bound.at_once.saturating_sub(looked));
-            if bytes == 0 {
-                break;
-            }
-            let Some((last, bytes)) = self.refresh(stage, journal, (cleaned, newest), bytes)? else { break };
-            self.cleaning.spend(bytes, &self.bound);
-            (cleaned, looked) = (last, looked + bytes);
+        let mut excess = self.bound.excess(journal.bytes(), stage.look(Engine::footprint));
+        if excess > 0 {
+            // A stage that has stopped takes no group either.
+            let by_callers = stage.save().unwrap_or(0);
+            // Credit that is not spent does not accumulate.
+            self.credit = self.credit.min(0) + signed(by_callers * self.bound.looked_per_byte);
         }
-        Ok(journal.after(cleaned.max(self.aged)))
+        let (mut cleaned, mut staged) = (self.aged, 0);
+        while excess > 0 && self.credit > 0 && staged < self.bound.at_once {
+            let bytes = excess.min(self.credit.unsigned_abs());
+            let Some(looked) = self.refresh(stage, journal, (cleaned, newest), (bytes, staged))? else {
+                break;
+            };
+            cleaned = looked.last;
+            self.credit -= signed(looked.bytes);
+            excess = excess.saturating_sub(looked.bytes);
+            staged += looked.staged;
+        }
+        Ok(journal.after(cleaned))
     }
 
     /// Stages what is still alive in old chunks; they are removed with the next one.
@@ -74,50 +106,54 @@ impl<P: Copy + Ord + Default> Cleaner<P> {
         if part.begins {
             journal.seal()?;
         }
-        let mut looked = 0;
-        while looked < part.bytes {
-            let (range, bytes) = ((self.aged, part.until), part.bytes - looked);
-            let Some((last, bytes)) = self.refresh(stage, journal, range, bytes)? else { break };
-            (self.aged, looked) = (last, looked + bytes);
+        let (mut bytes, mut staged) = (0, 0);
+        while bytes < part.bytes && staged < self.bound.at_once {
+            let (range, left) = ((self.aged, part.until), part.bytes - bytes);
+            let Some(looked) = self.refresh(stage, journal, range, (left, staged))? else { break };
+            self.aged = looked.last;
+            bytes += looked.bytes;
+            staged += looked.staged;
         }
-        self.aging.looked(looked);
+        self.aging.looked(bytes);
         if journal.after(self.aged).is_none_or(|next| next > part.until) {
             stage.write_a_chunk();
         }
         Ok(())
     }
 
-    /// Stages what is still alive in the oldest chunks after `range.0` and up to `range.1`, in about `bytes` bytes. Returns
-    /// the last of them and their size, if there are any.
+    /// Stages what is still alive in the oldest chunks after the first position and up to the second: in about `bytes`
+    /// bytes of the journal, and not much beyond the bound if `staged` are staged already.
     fn refresh<J: Journal<Position = P>>(
         &self,
         stage: &Stage,
         journal: &mut J,
-        range: (P, P),
-        bytes: u64,
-    ) -> Result<Option<(P, u64)>, J::Error> {
-        let Some(next) = journal.after(range.0) else { return Ok(None) };
-        let read;
-        let chunks = if let Ok(at) = self.kept.binary_search_by_key(&next, |chunk| chunk.position) {
-            self.kept.range(at..=at)
-        } else {
-            read = VecDeque::from(journal.read_after(range.0, bytes)?);
-            read.iter()
-        };
-        let mut done = None;
-        for chunk in chunks.take_while(|chunk| chunk.position <= range.1) {
-            stage.refresh(&chunk.mentions);
-            done = Some((chunk.position, chunk.bytes + done.map_or(0, |(_, bytes)| bytes)));
+        (after, until): (P, P),
+        (bytes, staged): (u64, u64),
+    ) -> Result<Option<Looked<P>>, J::Error> {
+        let Some(next) = journal.after(after).filter(|next| *next <= until) else { return Ok(None) };
+        if let Ok(at) = self.kept.binary_search_by_key(&next, |chunk| chunk.position) {
+            let chunk = &self.kept[at];
+            let staged = stage.refresh(&chunk.mentions);
+            return Ok(Some(Looked { last: next, bytes: chunk.bytes, staged }));
         }
-        Ok(done)
+        let mut looked = Looked { last: after, bytes: 0, staged: 0 };
+        let chunks = journal.read_after(after, bytes.min(self.bound.at_once))?;
+        for chunk in chunks.iter().take_while(|chunk| chunk.position <= until) {
+            looked.last = chunk.position;
+            looked.bytes += chunk.bytes;
+            looked.staged += stage.refresh(&chunk.mentions);
+            if staged + looked.staged >= self.bound.at_once {
+                break;
+            }
+        }
+        Ok(Some(looked))
     }
 
     /// Notes a chunk that is appended to the journal.
     pub(super) fn note(&mut self, mut chunk: ChunkSummary<P>) {
-        self.cleaning.earn(chunk.bytes);
-        if self.kept_mentions + chunk.mentions.count() <= MAX_KEPT {
-            self.kept_mentions += chunk.mentions.count();
-            chunk.mentions.shrink_to_fit();
+        chunk.mentions.shrink_to_fit();
+        if self.kept_bytes + memory(&chunk) <= MAX_KEPT {
+            self.kept_bytes += memory(&chunk);
             self.kept.push_back(chunk);
         }
     }
@@ -126,52 +162,13 @@ impl<P: Copy + Ord + Default> Cleaner<P> {
         let oldest = journal.after(P::default());
         let is_removed = |chunk: &mut ChunkSummary<P>| oldest.is_none_or(|oldest| chunk.position < oldest);
         while let Some(removed) = self.kept.pop_front_if(is_removed) {
-            self.kept_mentions -= removed.mentions.count();
+            self.kept_bytes -= memory(&removed);
         }
     }
 }
 
-/// How long a journal may be.
-pub(super) struct Bound {
-    /// Thousandths of the size it would have if it held each thing once.
-    pub(super) per_mille: u64,
-    /// Bytes below which it is not worth cleaning.
-    pub(super) extra_bytes: u64,
-    /// Bytes of old chunks read for each byte written.
-    pub(super) looked_per_byte: u64,
-    /// Bytes after which cleaning stops until the next commit.
-    pub(super) at_once: u64,
-}
-
-/// How much cleaning may read. Callers' writes earn it, not the writes of cleaning itself, so that cleaning never
-/// causes more cleaning.
-#[derive(Default)]
-struct Cleaning {
-    credit: i64,
-    /// The most bytes that the current group holds because of cleaning.
-    refreshed: i64,
-}
-
-impl Cleaning {
-    /// How many bytes of old chunks should be read now.
-    fn due(&self, journal_bytes: u64, live_bytes: u64, bound: &Bound) -> u64 {
-        if journal_bytes <= live_bytes / 1_000 * bound.per_mille + bound.extra_bytes {
-            return 0;
-        }
-        u64::try_from(self.credit).unwrap_or(0) * bound.looked_per_byte
-    }
-
-    /// Notes that an old chunk of `bytes` bytes was read.
-    fn spend(&mut self, bytes: u64, bound: &Bound) {
-        self.credit -= signed(bytes / bound.looked_per_byte.max(1));
-        self.refreshed += signed(bytes);
-    }
-
-    /// Counts a chunk that is written to the journal. Credit that is not spent does not accumulate.
-    fn earn(&mut self, bytes: u64) {
-        let by_callers = (signed(bytes) - std::mem::take(&mut self.refreshed)).max(0);
-        self.credit = self.credit.min(0) + by_callers;
-    }
+fn memory<P>(chunk: &ChunkSummary<P>) -> usize {
+    size_of_val(chunk) + chunk.mentions.bytes()
 }
 
 fn signed(bytes: u64) -> i64 {
@@ -191,7 +188,7 @@ mod tests {
     use crate::config::FORGET_WITHIN;
     use crate::store::doorbell::Doorbell;
 
-    const BOUND: Bound = Bound { per_mille: 1_500, extra_bytes: 8_000, looked_per_byte: 4, at_once: 4_000 };
+    const BOUND: Bound = Bound { per_mille: 1_500, extra_bytes: 8_000, looked_per_byte: 6, at_once: 8_000 };
 
     #[derive(Default)]
     struct MemoryJournal {
@@ -239,44 +236,122 @@ mod tests {
         }
     }
 
-    /// Writes a job that stays and many that end, with a new cleaner after every `restarts` of them; returns the journal.
-    fn churn(restarts: u128) -> MemoryJournal {
-        let (lane, up) = (Name::new("work").unwrap(), Name::new("up").unwrap());
-        let mut rules = LaneSpec::new(lane.clone(), Chain::new(vec![up.clone()]).unwrap());
-        rules.keep.max = 0;
-        let spec = Spec::new(vec![rules], vec![UpstreamSpec::new(up, GateSpecs::default())]).unwrap();
-        let stage =
-            Stage::new(Engine::new(&spec), Arc::new(SystemClock), Some(Arc::new(Doorbell::default())), None);
-        let new_cleaner = || Cleaner::new(BOUND, Aging::new(FORGET_WITHIN, Time::default()));
-        let (mut cleaner, mut journal) = (new_cleaner(), MemoryJournal::default());
-        for id in 0..200 {
-            let job = NewJob::new(JobId(id), lane.clone(), "acme", vec![b'x'; 1_000]);
-            drop(stage.run(|engine, now| engine.enqueue(vec![job], now)).unwrap());
-            if id > 1 {
-                drop(stage.run(|engine, now| engine.cancel(JobId(id - 1), now)).unwrap());
-            }
-            let keep_from = cleaner.clean(&stage, &mut journal).unwrap();
-            let group = stage.take_group().unwrap().unwrap();
-            let bytes = group.records.len() as u64;
-            let position = journal.append(group.records, keep_from);
-            cleaner.note(ChunkSummary { position, bytes, mentions: group.mentions });
-            if id % restarts == restarts - 1 {
-                cleaner = new_cleaner();
-            }
+    /// A journal with its cleaner, and the stage whose changes it gets.
+    struct Cleaned {
+        stage: Stage,
+        journal: MemoryJournal,
+        cleaner: Cleaner<u64>,
+        lane: Name,
+    }
+
+    impl Cleaned {
+        fn new() -> Self {
+            let (lane, up) = (Name::new("work").unwrap(), Name::new("up").unwrap());
+            let mut rules = LaneSpec::new(lane.clone(), Chain::new(vec![up.clone()]).unwrap());
+            rules.keep.max = 0;
+            let spec = Spec::new(vec![rules], vec![UpstreamSpec::new(up, GateSpecs::default())]).unwrap();
+            let (clock, doorbell) = (Arc::new(SystemClock), Arc::new(Doorbell::default()));
+            let stage = Stage::new(Engine::new(&spec), clock, Some(doorbell), None);
+            Self { stage, journal: MemoryJournal::default(), cleaner: new_cleaner(), lane }
         }
-        journal
+
+        fn add(&self, jobs: impl Iterator<Item = u128>) {
+            let job = |id| NewJob::new(JobId(id), self.lane.clone(), "acme", vec![b'x'; 1_000]);
+            let jobs = jobs.map(job).collect();
+            drop(self.stage.run(|engine, now| engine.enqueue(jobs, now)).unwrap());
+        }
+
+        fn cancel(&self, id: u128) {
+            drop(self.stage.run(|engine, now| engine.cancel(JobId(id), now)).unwrap());
+        }
+
+        /// Appends a chunk; returns how many of its bytes are there because of cleaning.
+        fn commit(&mut self) -> u64 {
+            let by_callers = self.stage.save().unwrap();
+            let keep_from = self.cleaner.clean(&self.stage, &mut self.journal).unwrap();
+            let group = self.stage.take_group().unwrap().unwrap();
+            let bytes = group.records.len() as u64;
+            let position = self.journal.append(group.records, keep_from);
+            self.cleaner.note(ChunkSummary { position, bytes, mentions: group.mentions });
+            bytes - by_callers
+        }
+
+        fn restored_jobs(&self) -> u64 {
+            let mut restorer = Restorer::default();
+            self.journal.chunks.iter().for_each(|chunk| restorer.apply(chunk).unwrap());
+            restorer.finish(1).unwrap().lanes(Time::default())[0].queued.iter().sum()
+        }
+    }
+
+    fn new_cleaner() -> Cleaner<u64> {
+        Cleaner::new(BOUND, Aging::new(FORGET_WITHIN, Time::default()))
     }
 
     #[test]
     fn what_a_process_appended_is_cleaned_without_reading_it_back() {
         for (restarts, reads) in [(1_000, false), (10, true)] {
-            let journal = churn(restarts);
-            assert_eq!(journal.reads > 0, reads);
-            assert!(journal.bytes() < 16_000, "{}", journal.bytes());
-            let mut restorer = Restorer::default();
-            journal.chunks.iter().for_each(|chunk| restorer.apply(chunk).unwrap());
-            let engine = restorer.finish(1).unwrap();
-            assert_eq!(engine.lanes(Time::default())[0].queued.iter().sum::<u64>(), 2);
+            let mut cleaned = Cleaned::new();
+            for id in 0..200 {
+                cleaned.add(id..=id);
+                if id > 1 {
+                    cleaned.cancel(id - 1);
+                }
+                cleaned.commit();
+                if id % restarts == restarts - 1 {
+                    cleaned.cleaner = new_cleaner();
+                }
+            }
+            assert_eq!(cleaned.journal.reads > 0, reads);
+            assert!(cleaned.journal.bytes() < 16_000, "{}", cleaned.journal.bytes());
+            assert_eq!(cleaned.restored_jobs(), 2);
+        }
+    }
+
+    #[test]
+    fn the_journal_stays_within_its_bound_although_most_of_what_is_in_it_stays() {
+        let mut cleaned = Cleaned::new();
+        for first in (0..400).step_by(2) {
+            cleaned.add(first..first + 2);
+            cleaned.commit();
+        }
+        let mut sizes = Vec::new();
+        for id in 400..4_000 {
+            cleaned.add(id..=id);
+            if id > 400 {
+                cleaned.cancel(id - 1);
+            }
+            cleaned.commit();
+            sizes.push(cleaned.journal.bytes());
+        }
+        let live = cleaned.stage.look(Engine::footprint);
+        let bound = live * 3 / 2 + BOUND.extra_bytes;
+        // What stays lies together, and while it is read nothing is removed.
+        let most = bound + live / BOUND.looked_per_byte;
+        assert!(
+            sizes.iter().all(|size| *size < most),
+            "{:?} bytes, and {most} are allowed",
+            sizes.iter().max()
+        );
+        assert_eq!(cleaned.restored_jobs(), 401);
+    }
+
+    #[test]
+    fn cleaning_adds_little_to_a_chunk_even_if_all_that_it_reads_stays() {
+        for restarted in [false, true] {
+            let mut cleaned = Cleaned::new();
+            for first in (0..400).step_by(2) {
+                cleaned.add(first..first + 2);
+                cleaned.commit();
+            }
+            cleaned.add(400..800);
+            cleaned.commit();
+            if restarted {
+                cleaned.cleaner = new_cleaner();
+            }
+            (400..800).for_each(|id| cleaned.cancel(id));
+            let by_cleaning = cleaned.commit();
+            assert!((4_000..12_000).contains(&by_cleaning), "{by_cleaning} bytes");
+            assert_eq!(cleaned.restored_jobs(), 400);
         }
     }
 }

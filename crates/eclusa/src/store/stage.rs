@@ -380,9 +380,17 @@ impl Stage {
         self.clock.now()
     }
 
-    /// Marks what an old chunk mentions and still exists as changed, so that the next group holds it.
-    pub(super) fn refresh(&self, mentions: &Mentions) {
-        self.lock().engine.refresh(mentions);
+    /// Saves what changed since the last group; returns how many bytes the next group has so far.
+    pub(super) fn save(&self) -> Result<u64, StoreError> {
+        let mut state = self.lock();
+        state.save()?;
+        Ok(state.records.len() as u64)
+    }
+
+    /// Marks what an old chunk mentions and still exists as changed, so that the next group holds it. Returns about how
+    /// many bytes that adds.
+    pub(super) fn refresh(&self, mentions: &Mentions) -> u64 {
+        self.lock().engine.refresh(mentions)
     }
 
     /// Has the next group hold a chunk even if nothing changes, so that those before it can be removed.

@@ -27,7 +27,7 @@ const SYNC_EVERY: Duration = Duration::from_secs(1);
 const PANICKED: &str = "the journal's writer failed unexpectedly; see the log";
 
 /// How much larger than the live data the journal may be: disk is cheap.
-const BOUND: Bound = Bound { per_mille: 4_000, extra_bytes: 64 << 20, looked_per_byte: 2, at_once: u64::MAX };
+const BOUND: Bound = Bound { per_mille: 4_000, extra_bytes: 64 << 20, looked_per_byte: 2, at_once: 32 << 20 };
 
 /// Where groups are written, by one thread at a time.
 pub(super) struct Desk {

@@ -24,7 +24,7 @@ const COMPRESSED: u8 = 1;
 
 /// Below this many bytes compression does not pay.
 const WORTH_COMPRESSING: usize = 256;
-/// The most bytes after decompression: a job has 8 MiB, and chunks end when they have more than one.
+/// The most bytes that are compressed. Much more than a chunk ever has.
 const MAX_RECORDS: usize = 64 << 20;
 
 /// Which part of a snapshot a chunk is, if any.
@@ -100,7 +100,7 @@ pub(in crate::store) fn decode(number: u64, bytes: &[u8]) -> Result<Decoded<'_>,
 }
 
 fn compress(records: &[u8]) -> Option<Vec<u8>> {
-    if records.len() < WORTH_COMPRESSING {
+    if !(WORTH_COMPRESSING..=MAX_RECORDS).contains(&records.len()) {
         return None;
     }
     let packed = lz4_flex::compress_prepend_size(records);
