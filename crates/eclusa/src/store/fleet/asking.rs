@@ -21,6 +21,8 @@ const FIRST_WINDOW: u64 = 64 << 10;
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 /// The same for a question that the owner may hold.
 const ASK_AGAIN_HELD: Duration = Duration::from_secs(5);
+/// Questions that are due within this time are sent again with the first of them: finding them takes a look at all.
+const AGAIN_TOGETHER: Duration = Duration::from_millis(100);
 
 /// How often a larger window is requested.
 const ASK_FOR_ROOM: Duration = Duration::from_millis(50);
@@ -68,8 +70,8 @@ struct Pending {
     held: bool,
     /// When it was sent to the owner.
     sent: Option<Instant>,
-    /// Whether it was ever sent, to any owner.
-    was_sent: bool,
+    /// Whether any owner may have received it.
+    may_have_arrived: bool,
     /// `None` once the caller is gone; what the answer grants is then released.
     answer: Option<oneshot::Sender<Answered>>,
 }
@@ -77,6 +79,8 @@ struct Pending {
 /// The questions of one message.
 struct Chosen {
     sequences: Vec<u64>,
+    /// Those that no owner can have received before.
+    new: Vec<u64>,
     /// The size of the next question, if the window is too small for it; else 0.
     wants: u64,
 }
@@ -85,31 +89,35 @@ impl AskingState {
     /// The questions to send now, as far as they fit the window. They are with the owner from now on.
     fn choose(&mut self, now: Instant) -> Chosen {
         if self.again_at.is_some_and(|at| at <= now) {
-            self.send_again(|pending| pending.again_at().is_some_and(|at| at <= now));
+            self.send_again(|pending| pending.again_at().is_some_and(|at| at <= now + AGAIN_TOGETHER));
         }
         let room = usize::try_from(self.window).unwrap_or(usize::MAX).saturating_sub(self.under_way);
-        let (mut sequences, mut size, mut wants) = (Vec::new(), 0, 0);
-        let pending = &mut self.pending;
-        while let Some((sequence, pending)) =
-            self.unsent.front().and_then(|at| Some((*at, pending.get_mut(at)?)))
-        {
+        let mut chosen = Chosen { sequences: Vec::new(), new: Vec::new(), wants: 0 };
+        let mut size = 0;
+        while let Some(sequence) = self.unsent.front() {
+            let Some(pending) = self.pending.get_mut(sequence) else {
+                self.unsent.pop_front();
+                continue;
+            };
             let len = pending.question.len();
-            if !sequences.is_empty() && size + len > MAX_MESSAGE {
+            if !chosen.sequences.is_empty() && size + len > MAX_MESSAGE {
                 break;
             }
             if size + len > room {
-                wants = if len as u64 > self.window { len as u64 } else { 0 };
+                chosen.wants = if len as u64 > self.window { len as u64 } else { 0 };
                 break;
             }
             size += len;
-            sequences.push(sequence);
+            chosen.sequences.push(*sequence);
+            if !std::mem::replace(&mut pending.may_have_arrived, true) {
+                chosen.new.push(*sequence);
+            }
             pending.sent = Some(now);
-            pending.was_sent = true;
             self.again_at = earlier(self.again_at, pending.again_at());
             self.unsent.pop_front();
         }
         self.under_way += size;
-        Chosen { sequences, wants }
+        chosen
     }
 
     /// Sends questions again, in their order.
@@ -125,6 +133,18 @@ impl AskingState {
                 self.unsent.push_back(*sequence);
             }
         }
+    }
+
+    /// Sends the questions of a message again.
+    fn take_back(&mut self, sequences: &[u64]) {
+        for sequence in sequences {
+            if let Some(pending) = self.pending.get_mut(sequence) {
+                pending.sent = None;
+            }
+        }
+        self.send_again(|_| false);
+        self.registered = false;
+        self.confirmed = 0;
     }
 
     fn push(&mut self, pending: Pending) -> u64 {
@@ -148,16 +168,21 @@ impl AskingState {
     /// The next message, if there is something to send now; else when to look again.
     fn next_message(&mut self, own: &Membership, now: Instant) -> Result<QuestionMessage, Option<Instant>> {
         let Some(term) = self.term.filter(|_| self.listening && !self.left) else { return Err(None) };
-        let Chosen { sequences, wants } = self.choose(now);
+        let chosen = self.choose(now);
+        let wants = chosen.wants;
         let asks_for_room = wants > 0 && self.asked_for_room.is_none_or(|at| at + ASK_FOR_ROOM <= now);
         let confirms = self.received.bytes >= self.confirmed + CONFIRMED_EVERY;
-        if sequences.is_empty() && !asks_for_room && !confirms && self.registered {
-            let has_room = self.unsent.is_empty();
-            return Err(if has_room { self.again_at } else { Some(now + ASK_FOR_ROOM) });
+        if chosen.sequences.is_empty() && !asks_for_room && !confirms && self.registered {
+            return Err(if self.unsent.is_empty() { self.again_at } else { Some(now + ASK_FOR_ROOM) });
         }
         if wants > 0 {
             self.asked_for_room = Some(now);
         }
+        Ok(self.message(own, term, chosen))
+    }
+
+    fn message(&mut self, own: &Membership, term: TermId, chosen: Chosen) -> QuestionMessage {
+        let Chosen { sequences, new, wants } = chosen;
         let rules = own.rules();
         let registration =
             (!self.registered).then(|| SentRules { about: &rules.about, spec: &rules.encoded });
@@ -175,7 +200,7 @@ impl AskingState {
         let bytes = message.encode();
         self.registered = true;
         self.confirmed = self.received.bytes;
-        Ok(QuestionMessage { term, bytes, sequences })
+        QuestionMessage { term, bytes, sequences, new }
     }
 }
 
@@ -184,6 +209,8 @@ pub(super) struct QuestionMessage {
     pub(super) term: TermId,
     pub(super) bytes: Vec<u8>,
     sequences: Vec<u64>,
+    /// See [`Chosen`].
+    new: Vec<u64>,
 }
 
 impl Asking {
@@ -241,7 +268,7 @@ impl Asking {
         state.confirmed = 0;
         state.registered = false;
         // A question that counts each time it arrives is not repeated if it may have arrived.
-        let in_doubt = |_: &u64, pending: &mut Pending| !pending.repeatable && pending.sent.is_some();
+        let in_doubt = |_: &u64, pending: &mut Pending| !pending.repeatable && pending.may_have_arrived;
         for (_, pending) in state.pending.extract_if(.., in_doubt) {
             let cause =
                 "the process that decides changed before it answered; this may have been counted".into();
@@ -271,30 +298,33 @@ impl Asking {
         self.lock().next_message(own, now)
     }
 
-    /// The last message of this process, with which it leaves the fleet.
-    pub(super) fn leave(&self, own: &Membership, now: Instant) -> Option<QuestionMessage> {
+    /// The last message of this process, with which it leaves the fleet. It does not wait for room, nor for questions that
+    /// came before.
+    pub(super) fn leave(&self, own: &Membership) -> Option<QuestionMessage> {
         // Under one lock, so that nothing else sends it.
         let mut state = self.lock();
+        let term = state.term.filter(|_| state.listening && !state.left);
         let leave = Question::Leave(eclusa_core::ProcessId(own.process.0));
-        state.push(Pending::new(&leave, None));
-        let message = state.next_message(own, now).ok();
+        let sequences = vec![state.push(Pending::new(&leave, None))];
         state.left = true;
-        message
+        Some(state.message(own, term?, Chosen { sequences, new: Vec::new(), wants: 0 }))
     }
 
-    /// Marks a message as not received; it is sent again, to the next owner.
+    /// Sends a message again, to the next owner, because nobody listens to this one.
     pub(super) fn not_heard(&self, message: &QuestionMessage) {
         let mut state = self.lock();
-        for sequence in &message.sequences {
+        for sequence in &message.new {
             if let Some(pending) = state.pending.get_mut(sequence) {
-                pending.sent = None;
+                pending.may_have_arrived = false;
             }
         }
-        state.send_again(|_| false);
-        state.registered = false;
-        state.confirmed = 0;
+        state.take_back(&message.sequences);
     }
 
+    /// Sends a message again, because it may not have arrived.
+    pub(super) fn not_confirmed(&self, message: &QuestionMessage) {
+        self.lock().take_back(&message.sequences);
+    }
     /// Delivers answers. What was granted to a caller that is gone is released.
     pub(super) fn answered(self: &Arc<Self>, answers: &Answers<'_>) {
         let mut state = self.lock();
@@ -346,7 +376,7 @@ impl Pending {
         let (held, repeatable, read) = (may_wait(question), is_repeatable(question), is_read(question));
         let mut bytes = Vec::new();
         question.encode(&mut bytes);
-        Self { question: bytes.into(), read, repeatable, held, sent: None, was_sent: false, answer }
+        Self { question: bytes.into(), read, repeatable, held, sent: None, may_have_arrived: false, answer }
     }
 
     /// When to send it again, if it is with the owner.
@@ -379,9 +409,11 @@ impl Asked {
 
     /// Turns an error into one that says whether the owner may have received the question.
     pub(super) fn in_doubt(&self, error: StoreError) -> StoreError {
-        let was_sent = self.asking.lock().pending.get(&self.sequence).is_none_or(|pending| pending.was_sent);
+        let state = self.asking.lock();
+        let may_have_arrived =
+            state.pending.get(&self.sequence).is_none_or(|pending| pending.may_have_arrived);
         match error {
-            StoreError::Unavailable { cause } if was_sent => StoreError::Unconfirmed { cause },
+            StoreError::Unavailable { cause } if may_have_arrived => StoreError::Unconfirmed { cause },
             error => error,
         }
     }
@@ -392,7 +424,7 @@ impl Drop for Asked {
         let mut state = self.asking.lock();
         if let Some(pending) = state.pending.get_mut(&self.sequence) {
             // Nobody needs the answer to a read, so it is not asked for again.
-            if !pending.was_sent || pending.read {
+            if !pending.may_have_arrived || pending.read {
                 state.remove(self.sequence);
             } else {
                 pending.answer = None;

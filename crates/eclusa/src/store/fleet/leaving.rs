@@ -62,7 +62,7 @@ impl OwnerThread {
 
     /// Tells the others at once; otherwise they would notice this process's silence.
     fn announce_leaving(&mut self) {
-        let Some(message) = self.shared.asking.leave(&self.shared.membership, Instant::now()) else { return };
+        let Some(message) = self.shared.asking.leave(&self.shared.membership) else { return };
         let channel = self.shared.keys.questions(message.term);
         let _ = self.journal.publish(&channel, &message.bytes);
         // Second, so that a process that receives this asks an owner that already knows.

@@ -217,7 +217,7 @@ pub(super) async fn send(shared: Arc<Shared>, client: Client) {
             }
         } else {
             connection = None;
-            shared.asking.not_heard(&message);
+            shared.asking.not_confirmed(&message);
             sleep(RECONNECT).await;
         }
     }

@@ -1,3 +1,4 @@
+use eclusa_core::gate::CallResult;
 use eclusa_core::{JobId, Name, NewJob, Spec};
 use eclusa_fleet::ProcessId;
 use tokio::time::advance;
@@ -95,4 +96,61 @@ async fn what_a_lost_connection_may_have_lost_is_sent_again() {
     let message = asker.asking.next_message(&asker.membership, Instant::now() + ASK_AGAIN).unwrap();
     asker.asking.not_heard(&message);
     assert_eq!(asker.sends(), [1, 2]);
+}
+
+/// A report that would count twice.
+fn report() -> Question {
+    Question::Record { upstream: Name::new("up").unwrap(), result: CallResult::Success }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_report_that_may_have_arrived_is_not_sent_to_the_next_owner() {
+    let asker = Asker::new();
+    let mut unconfirmed = asker.asking.ask(&report());
+    let message = asker.asking.next_message(&asker.membership, Instant::now()).unwrap();
+    asker.asking.not_confirmed(&message);
+    asker.asking.follow(Some(SECOND));
+    assert_eq!(asker.sends(), [0; 0]);
+    assert!(matches!(unconfirmed.answer().await, Err(StoreError::Unconfirmed { .. })));
+
+    let mut again = asker.asking.ask(&report());
+    assert_eq!(asker.sends(), [2]);
+    advance(ASK_AGAIN).await;
+    let message = asker.asking.next_message(&asker.membership, Instant::now()).unwrap();
+    asker.asking.not_heard(&message);
+    asker.asking.follow(Some(FIRST));
+    assert_eq!(asker.sends(), [0; 0], "only its repetition was not received");
+    assert!(matches!(again.answer().await, Err(StoreError::Unconfirmed { .. })));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_report_that_nobody_received_is_sent_to_the_next_owner() {
+    let asker = Asker::new();
+    let _asked = asker.asking.ask(&report());
+    let message = asker.asking.next_message(&asker.membership, Instant::now()).unwrap();
+    asker.asking.not_heard(&message);
+    asker.asking.follow(Some(SECOND));
+    assert_eq!(asker.sends(), [1]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_due_soon_is_sent_again_with_what_is_due() {
+    let asker = Asker::new();
+    let _first = asker.asking.ask(&cancel(1));
+    assert_eq!(asker.sends(), [1]);
+    advance(AGAIN_TOGETHER / 2).await;
+    let _second = asker.asking.ask(&cancel(2));
+    assert_eq!(asker.sends(), [2]);
+    advance(ASK_AGAIN - AGAIN_TOGETHER / 2).await;
+    assert_eq!(asker.sends(), [1, 2]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_process_leaves_although_its_window_is_full() {
+    let asker = Asker::new();
+    let _asked: Vec<_> = (0..6).map(|_| asker.asking.ask(&long_question())).collect();
+    assert_eq!(asker.sends(), [1, 2, 3]);
+    let left = asker.asking.leave(&asker.membership).unwrap();
+    assert_eq!(left.sequences, [7]);
+    assert_eq!(asker.sends(), [0; 0], "nothing is sent after it");
 }
