@@ -15,6 +15,7 @@ mod fallback;
 mod faults;
 mod fleet;
 mod gate_log;
+mod group;
 mod journal;
 mod stage;
 mod verbs;

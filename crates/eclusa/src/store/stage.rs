@@ -3,7 +3,7 @@
 //! Verbs run one after the other. Their changes are saved as one group when the writer takes it. Answers, reads
 //! included, leave when their group is durable, so a crash cannot take back anything that was answered.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
@@ -11,12 +11,13 @@ use eclusa_core::gate::GateChange;
 use eclusa_core::layout::Reply;
 use eclusa_core::{Clock, Engine, Mentions, PublicChange, StoreError, Time};
 use eclusa_fleet::ProcessId;
-use tokio::sync::{Semaphore, SemaphorePermit, SetOnce};
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::task::yield_now;
 use tokio::time::Instant;
 
 use super::doorbell::Doorbell;
 use super::gate_log::{Decided, log_changes};
+use super::group::{AnswersByProcess, Durable, Group, Ticket, encode, resolve};
 use super::verbs::ends;
 use super::wake::Wakes;
 use super::withheld::Withheld;
@@ -34,33 +35,6 @@ const YIELDS: u32 = 200;
 
 /// Callers that follow each other faster than this are likely to be ready at the same time and share a group.
 const CROWD: Duration = Duration::from_micros(60);
-
-/// Notifies all that wait for a group when it is durable, or that it never will be.
-pub(super) type Durable = Arc<SetOnce<Result<(), StoreError>>>;
-
-/// A place in a group that is not durable yet. The caller that began the group ensures that it is written: by waiting
-/// for it ([`Stage::durable`]), or, if this is dropped earlier, by waking the writer.
-pub(super) struct Ticket {
-    group: Durable,
-    /// Set for the caller that began the group and has not written it.
-    wake: Option<Arc<Doorbell>>,
-    /// Whether other callers are likely to join the group if this one yields.
-    crowded: bool,
-}
-
-impl Ticket {
-    fn wake_writer(&mut self) {
-        if let Some(doorbell) = self.wake.take() {
-            doorbell.ring();
-        }
-    }
-}
-
-impl Drop for Ticket {
-    fn drop(&mut self) {
-        self.wake_writer();
-    }
-}
 
 /// See the module.
 pub(super) struct Stage {
@@ -102,24 +76,6 @@ struct StageState {
     /// Gate changes to log once the group is durable.
     gates: Vec<GateChange>,
     stopped: Option<StoreError>,
-}
-
-/// Answers to other processes, encoded, by sequence.
-pub(super) type AnswersByProcess = BTreeMap<ProcessId, Vec<(u64, Arc<[u8]>)>>;
-
-/// A group as the writer takes it.
-#[derive(Default)]
-pub(super) struct Group {
-    /// The changes as records; empty if there are none.
-    pub(super) records: Vec<u8>,
-    /// What the records mention.
-    pub(super) mentions: Mentions,
-    /// Notifies the callers in this process.
-    pub(super) durable: Durable,
-    /// Answers to other processes.
-    pub(super) answers: AnswersByProcess,
-    /// Gate changes, to be logged when the group is durable.
-    pub(super) gates: Vec<GateChange>,
 }
 
 impl Stage {
@@ -467,18 +423,6 @@ impl StageState {
     fn stop(&mut self, error: StoreError) -> StoreError {
         self.stopped.get_or_insert(error).clone()
     }
-}
-
-/// Notifies all that wait for a group. Each group has one writer, so this happens once.
-pub(super) fn resolve(group: &SetOnce<Result<(), StoreError>>, how: Result<(), StoreError>) {
-    let _ = group.set(how);
-}
-
-/// Encodes a reply.
-pub(super) fn encode(reply: &Reply) -> Arc<[u8]> {
-    let mut bytes = Vec::new();
-    reply.encode(&mut bytes);
-    bytes.into()
 }
 
 #[cfg(test)]

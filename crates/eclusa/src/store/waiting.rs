@@ -8,7 +8,8 @@ use eclusa_core::layout::{Question, Reply};
 use eclusa_core::{Dispatch, Dispatched, JobView, Observe, Observed, StoreError, Time, Wait};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-use super::stage::{Stage, Ticket};
+use super::group::Ticket;
+use super::stage::Stage;
 use super::verbs::{apply, ends, may_wait, payload_bytes, undo_question};
 
 /// A waiting dispatch looks again after this long at the latest, in case a wake-up was missed.
@@ -193,8 +194,8 @@ mod tests {
     use super::*;
     use crate::SystemClock;
     use crate::store::doorbell::Doorbell;
+    use crate::store::group::resolve;
     use crate::store::journal::file::FileJournal;
-    use crate::store::stage::resolve;
     use crate::store::verbs::ends as ends_of;
     use crate::store::writer::Desk;
     use crate::store::{Ack, JournalError};

@@ -17,9 +17,10 @@ use super::aging::Aging;
 use super::cleaning::{Bound, Cleaner};
 use super::doorbell::Doorbell;
 use super::gate_log::{Decided, log_changes};
+use super::group::{Group, resolve};
 use super::journal::file::FileJournal;
 use super::journal::{ChunkSummary, Journal};
-use super::stage::{Group, Stage, resolve};
+use super::stage::Stage;
 
 /// How often written chunks are fsynced when that is not done at once.
 const SYNC_EVERY: Duration = Duration::from_secs(1);

@@ -11,7 +11,8 @@ use eclusa_core::{Engine, Spec, StoreError, Time};
 use eclusa_fleet::{Outbox, Outgoing, ProcessId};
 use tokio::time::Instant;
 
-use crate::store::stage::{self, Stage};
+use crate::store::group::{AnswersByProcess, encode};
+use crate::store::stage::Stage;
 use crate::store::verbs::{apply, may_wait, undo_question};
 
 /// The most bytes on the way to the owner: below what the server buffers for a slow subscriber (32 MB).
@@ -138,7 +139,7 @@ impl Answering {
         let Ok(header) = QuestionsHeader::decode(message) else { return };
         let process = ProcessId(header.process);
         self.lock().askers.entry(process).or_default().heard = Some(Instant::now());
-        let refusal = stage::encode(&Reply::Unread(error.to_string()));
+        let refusal = encode(&Reply::Unread(error.to_string()));
         for sequence in header.sequences {
             stage.answer_again(process, sequence, refusal.clone());
         }
@@ -165,7 +166,7 @@ impl Answering {
 
     /// The messages to be sent now, one per process at most: these answers and earlier ones, as far as there is room.
     /// Answers are kept until the asker is done with them.
-    pub(super) fn address(&self, answers: stage::AnswersByProcess) -> Vec<Outgoing> {
+    pub(super) fn address(&self, answers: AnswersByProcess) -> Vec<Outgoing> {
         let mut state = self.lock();
         let share = state.share();
         let lent_to = state.lent_to;
@@ -319,7 +320,7 @@ impl Asker {
                     (Some(cause), _) => cause.clone(),
                 };
                 tracing::error!(error = cause, "A question cannot be read");
-                stage.answer_again(process, sequence, stage::encode(&Reply::Unread(cause)));
+                stage.answer_again(process, sequence, encode(&Reply::Unread(cause)));
                 None
             }
         }

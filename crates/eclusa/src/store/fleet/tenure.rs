@@ -12,7 +12,8 @@ use super::owner::OwnerThread;
 use super::shared::{OwnerView, Route, Shared, unavailable};
 use super::subscriber::Listen;
 use super::work::Work;
-use crate::store::stage::{Stage, resolve};
+use crate::store::group::resolve;
+use crate::store::stage::Stage;
 
 impl OwnerThread {
     pub(super) fn react(&mut self) {

@@ -13,9 +13,10 @@ use super::shared::Shared;
 use crate::store::aging::Aging;
 use crate::store::cleaning::{Bound, Cleaner};
 use crate::store::gate_log::{Decided, log_changes};
+use crate::store::group::{Durable, Group, resolve};
 use crate::store::journal::redis::{Mark, PublicWrite, RedisJournal, encode};
 use crate::store::journal::{ChunkSummary, Journal};
-use crate::store::stage::{Durable, Group, Stage, resolve};
+use crate::store::stage::Stage;
 
 /// The approximate size of a snapshot's chunks, in bytes.
 const SNAPSHOT_CHUNK: usize = 1 << 20;
