@@ -76,6 +76,17 @@ pub(crate) fn unix_nanos() -> u64 {
     u64::try_from(now.as_nanos()).unwrap_or(u64::MAX)
 }
 
+/// The virtual time of the runtime since a moment.
+#[cfg(test)]
+pub(crate) struct VirtualClock(pub(crate) tokio::time::Instant);
+
+#[cfg(test)]
+impl Clock for VirtualClock {
+    fn now(&self) -> Time {
+        Time::from_millis(1_700_000_000_000) + self.0.elapsed().into()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

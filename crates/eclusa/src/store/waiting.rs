@@ -192,7 +192,7 @@ mod tests {
     use futures_util::poll;
 
     use super::*;
-    use crate::SystemClock;
+    use crate::clock::VirtualClock;
     use crate::store::doorbell::Doorbell;
     use crate::store::group::resolve;
     use crate::store::journal::file::FileJournal;
@@ -202,6 +202,10 @@ mod tests {
 
     fn lane() -> Name {
         Name::new("work").unwrap()
+    }
+
+    fn clock() -> Arc<VirtualClock> {
+        Arc::new(VirtualClock(Instant::now()))
     }
 
     /// A stage whose writer is this test.
@@ -218,7 +222,7 @@ mod tests {
 
     fn stage_with(edit: impl FnOnce(&mut LaneSpec)) -> Stage {
         let (engine, bell) = (Engine::new(&spec(edit)), Arc::new(Doorbell::default()));
-        let stage = Stage::new(engine, Arc::new(SystemClock), Some(bell), None);
+        let stage = Stage::new(engine, clock(), Some(bell), None);
         write(&stage);
         stage
     }
@@ -263,7 +267,7 @@ mod tests {
         let journal = FileJournal::open(dir.path(), Ack::Write, |_, _| Ok::<_, JournalError>(())).unwrap();
         let aging = crate::store::aging::Aging::new(crate::config::FORGET_WITHIN, Time::default());
         let (bell, desk) = (Arc::new(Doorbell::default()), Arc::new(Desk::new(journal, aging)));
-        let stage = Stage::new(Engine::new(&spec(|_| {})), Arc::new(SystemClock), Some(bell.clone()), None);
+        let stage = Stage::new(Engine::new(&spec(|_| {})), clock(), Some(bell.clone()), None);
         let stage = stage.at(desk.clone());
         assert!(poll!(pin!(stage.ask(enqueue(1, 1)))).is_ready(), "no other caller was close");
         let mut gone = Box::pin(stage.ask(enqueue(2, 1)));
@@ -419,7 +423,7 @@ mod tests {
         let upstreams =
             vec![UpstreamSpec::new(up.clone(), one), UpstreamSpec::new(other.clone(), GateSpecs::default())];
         let engine = Engine::new(&Spec::new(vec![rules], upstreams).unwrap());
-        let stage = Stage::new(engine, Arc::new(SystemClock), Some(Arc::new(Doorbell::default())), None);
+        let stage = Stage::new(engine, clock(), Some(Arc::new(Doorbell::default())), None);
         let ask = |nonce, wait| Dispatch {
             lane: lane(),
             max: 1,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::extract::FromRequestParts;
 use axum::response::IntoResponse;
 use eclusa_core::gate::CallResult;
-use eclusa_core::{Clock, LeaseId, Name, Outcome, Settlement, Store, Time};
+use eclusa_core::{LeaseId, Name, Outcome, Settlement, Store};
 use futures_util::FutureExt;
 use http::header::RETRY_AFTER;
 use tokio::time::{Instant, sleep};
@@ -16,18 +16,11 @@ use super::ask::{WantedCall, grant};
 use super::{Acquired, LimitsState};
 use crate::api::problem::Problem;
 use crate::api::state::Api;
+use crate::clock::VirtualClock;
 use crate::config::Config;
 use crate::peers::ProcessRole;
 use crate::policy::Takes;
 use crate::process;
-
-struct VirtualClock(Instant);
-
-impl Clock for VirtualClock {
-    fn now(&self) -> Time {
-        Time::from_millis(1_700_000_000_000) + self.0.elapsed().into()
-    }
-}
 
 /// One upstream, `up`, with the given rules.
 struct Fixture {

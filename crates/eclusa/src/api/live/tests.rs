@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::body::Body;
 use eclusa_core::gate::CallResult;
 use eclusa_core::{
-    Admission, Admit, Clock, JobId, Name, NewJob, Outcome, Report, RetryAfter, Settlement, Span, Store, Time,
+    Admission, Admit, JobId, Name, NewJob, Outcome, Report, RetryAfter, Settlement, Span, Store,
 };
 use http_body_util::BodyExt;
 use serde_json::Value;
@@ -13,17 +13,10 @@ use tokio::time::Instant;
 use tower::ServiceExt;
 
 use crate::api::{Api, router};
+use crate::clock::VirtualClock;
 use crate::config::Config;
 use crate::peers::ProcessRole;
 use crate::process;
-
-struct VirtualClock(Instant);
-
-impl Clock for VirtualClock {
-    fn now(&self) -> Time {
-        Time::from_millis(1_700_000_000_000) + self.0.elapsed().into()
-    }
-}
 
 fn name(text: &str) -> Name {
     Name::new(text).unwrap()
