@@ -95,6 +95,22 @@ describe('keys', () => {
     await page.getByRole('dialog').waitFor({ state: 'detached' });
   });
 
+  test('on a Russian layout they are where they are on an English one', async () => {
+    const page = await visit(here.server);
+    await page.getByRole('heading', { level: 1 }).first().waitFor();
+    const input = await page.context().newCDPSession(page);
+    const press = (...keys: [key: string, code: string][]) =>
+      Promise.all(keys.map(([key, code]) => input.send('Input.dispatchKeyEvent', { type: 'keyDown', key, code, text: key })));
+    await press(['п', 'KeyG'], ['д', 'KeyL']);
+    await page.getByRole('heading', { level: 1, name: 'Lanes' }).waitFor();
+    await press(['.', 'Slash']);
+    await page.getByRole('dialog', { name: 'Search' }).waitFor();
+    await page.keyboard.press('Escape');
+    await page.getByRole('dialog').waitFor({ state: 'detached' });
+    await press([',', 'Slash']);
+    await page.getByRole('dialog', { name: 'Keyboard' }).waitFor();
+  });
+
   test('letters typed into a field stay there', async () => {
     const page = await visit(here.server, '#/jobs');
     await page.getByLabel('Tenant').focus();
