@@ -1,6 +1,8 @@
 /** 100,000 jobs wait: the pages are no larger than with a hundred. */
 
+import type { Page, Route } from 'playwright-core';
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import type { Lane } from '../src/lib/types';
 import { Server } from './support/server';
 import { until } from './support/until';
 import { tolerate, useBrowser, visit } from './support/visit';
@@ -75,4 +77,47 @@ test('what waits is counted before it is cancelled', async () => {
   await page.getByRole('button', { name: 'Cancel all that match…' }).click();
   const dialog = page.getByRole('dialog');
   await dialog.getByText('1,000 jobs have not ended and match.').waitFor();
+});
+
+/** Lets `first` of the calls that `fits` pass, and holds the next one until it is continued. */
+async function hold(page: Page, first: number, fits: (url: URL, method: string) => boolean): Promise<{ held: Promise<Route> }> {
+  let seen = 0;
+  let hold!: (route: Route) => void;
+  const held = new Promise<Route>((found) => (hold = found));
+  await page.route('**/v1/**', async (route) => {
+    const request = route.request();
+    if (fits(new URL(request.url()), request.method()) && ++seen === first + 1) hold(route);
+    else await route.continue();
+  });
+  return { held };
+}
+
+test('counting says how far it is, and ends when its dialog is closed', async () => {
+  const page = await visit(server, '#/jobs?lane=work');
+  const counting = (url: URL) => url.searchParams.has('dryRun');
+  await hold(page, 1, counting);
+  await page.getByRole('button', { name: 'Cancel all that match…' }).click();
+  const dialog = page.getByRole('dialog');
+  await dialog.getByText('Counting… 1,000 so far').waitFor();
+  const ended = page.waitForEvent('requestfailed', (request) => counting(new URL(request.url())));
+  await page.keyboard.press('Escape');
+  await ended;
+});
+
+test('what is cancelled in parts says how far it is and how fast, and can be stopped', async () => {
+  const page = await visit(server, '#/jobs?lane=work');
+  const cancelling = (url: URL, method: string) => method === 'DELETE' && !url.searchParams.has('dryRun');
+  const { held } = await hold(page, 1, cancelling);
+  await page.getByRole('button', { name: 'Cancel all that match…' }).click();
+  const dialog = page.getByRole('dialog');
+  await dialog.getByText(`${JOBS.toLocaleString('en')} jobs`).waitFor();
+  await dialog.getByRole('button', { name: 'Cancel all that match' }).click();
+  await dialog.getByText(/^1,000 of 100,000 · .*\/s · done in /).waitFor();
+  await dialog.getByRole('button', { name: 'Stop' }).click();
+  await dialog.getByRole('button', { name: 'Stopping…' }).waitFor();
+  await (await held).continue();
+  await page.getByRole('status').getByText('Stopped: 2,000 jobs cancelled.').waitFor();
+  await dialog.waitFor({ state: 'detached' });
+  const { queued } = await server.get<Lane>('/v1/lanes/work');
+  expect(queued.normal).toBe(JOBS - 2 * BATCH);
 });

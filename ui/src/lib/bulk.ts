@@ -1,5 +1,6 @@
 /** Calls that act on everything that matches a filter, a thousand at a time. */
 
+import type { Work } from './actions.svelte';
 import { del, get, type Query } from './api';
 
 interface Part {
@@ -9,30 +10,38 @@ interface Part {
   cursor?: string;
 }
 
-/** Goes on until the server has no more; says after each part how many it was so far. */
-async function all(
-  url: string,
-  query: Query,
-  progress: (done: number) => void,
-  counted: (part: Part) => number,
-): Promise<number> {
-  let done = 0;
+/** Asks until the server has no more. */
+async function* parts(url: string, query: Query, signal?: AbortSignal): AsyncGenerator<Part> {
   let cursor: string | undefined;
   do {
-    const part: Part = await del<Part>(url, { ...query, cursor });
-    done += counted(part);
-    progress(done);
+    const part: Part = await del<Part>(url, { ...query, cursor }, signal);
+    yield part;
     cursor = part.cursor;
   } while (cursor);
-  return done;
 }
 
 /** How many it would be. */
-export const preview = (url: string, query: Query, progress: (found: number) => void = () => {}): Promise<number> =>
-  all(url, { ...query, dryRun: true }, progress, (part) => part.matched);
+export async function preview(url: string, query: Query, { signal, reached }: Work): Promise<number> {
+  let found = 0;
+  for await (const part of parts(url, { ...query, dryRun: true }, signal)) reached((found += part.matched));
+  return found;
+}
 
-export const act = (url: string, query: Query, progress: (done: number) => void): Promise<number> =>
-  all(url, query, progress, (part) => part.cancelled ?? part.purged ?? 0);
+export interface Done {
+  count: number;
+  /** Whether it was stopped before the end. */
+  stopped: boolean;
+}
+
+/** Does it. A part that has begun is always finished: otherwise nobody would know what it has done. */
+export async function act(url: string, query: Query, { signal, reached }: Work): Promise<Done> {
+  let count = 0;
+  for await (const part of parts(url, query)) {
+    reached((count += part.cancelled ?? part.purged ?? 0));
+    if (signal.aborted && part.cursor) return { count, stopped: true };
+  }
+  return { count, stopped: false };
+}
 
 /** Pages of a list, put together up to `most`; pages may be short or empty and still have a cursor. */
 export async function collect<T, P extends { cursor?: string | number }>(

@@ -2,7 +2,7 @@
 
 import { actions } from './actions.svelte';
 import { ApiError, del, path, post, type Query } from './api';
-import { act, preview } from './bulk';
+import { act, preview, type Done } from './bulk';
 import { count } from './format';
 import { waiting } from './gates';
 import { m } from './i18n/index.svelte';
@@ -14,6 +14,12 @@ import type { Job, Lane, Replay } from './types';
 
 /** Something about what is shown may have changed: pages that do not hear of it by the stream load again. */
 type After = () => void;
+
+/** What a bulk action says when it has ended. */
+const ended = ({ count: many, stopped }: Done, say: (many: number, shown: string) => string): string => {
+  const said = say(many, count(many));
+  return stopped ? m.common.stopped(said) : said;
+};
 
 export function pauseLane(lane: Lane): void {
   actions.ask({
@@ -50,18 +56,24 @@ export function purgeLane(lane: string): void {
     body: m.lanes.purgeBody(lane),
     label: m.lanes.purge.replace('…', ''),
     danger: true,
-    preview: async () => {
-      const found = await Promise.all(parts.map((filter) => preview('/v1/jobs', filter)));
-      const jobs = found.reduce((a, b) => a + b, 0);
+    inParts: true,
+    preview: async ({ signal, reached }) => {
+      let jobs = 0;
+      for (const filter of parts) {
+        const before = jobs;
+        jobs += await preview('/v1/jobs', filter, { signal, reached: (n) => reached(before + n) });
+      }
       return { count: jobs, text: m.jobs.counted(jobs, count(jobs)) };
     },
-    run: async (progress) => {
-      let done = 0;
+    run: async ({ signal, reached }) => {
+      let all: Done = { count: 0, stopped: false };
       for (const filter of parts) {
-        const before = done;
-        done += await act('/v1/jobs', filter, (n) => progress(m.jobs.cancelled(before + n, count(before + n))));
+        const before = all.count;
+        const done = await act('/v1/jobs', filter, { signal, reached: (n) => reached(before + n) });
+        all = { count: before + done.count, stopped: done.stopped };
+        if (all.stopped) break;
       }
-      return m.jobs.cancelled(done, count(done));
+      return ended(all, m.jobs.cancelled);
     },
   });
 }
@@ -75,15 +87,12 @@ export function cancelJobs(filter: Filter, after: After): void {
     detail: shown(filter),
     label: m.jobs.bulk.replace('…', ''),
     danger: true,
-    preview: async () => {
-      const jobs = await preview('/v1/jobs', filter);
+    inParts: true,
+    preview: async (counting) => {
+      const jobs = await preview('/v1/jobs', filter, counting);
       return { count: jobs, text: m.jobs.counted(jobs, count(jobs)) };
     },
-    run: async (progress) => {
-      const done = await act('/v1/jobs', filter, (n) => progress(m.jobs.cancelled(n, count(n))));
-      after();
-      return m.jobs.cancelled(done, count(done));
-    },
+    run: async (work) => ended(await act('/v1/jobs', filter, work).finally(after), m.jobs.cancelled),
   });
 }
 
@@ -168,15 +177,17 @@ function askForEach(
     label: label.replace('…', ''),
     danger,
     preview: async () => ({ count: letters.length, text: m.letters.chosen(letters.length, count(letters.length)) }),
-    run: async (progress) => {
+    inParts: true,
+    run: async ({ signal, reached }) => {
       for (const [i, { jobId }] of letters.entries()) {
+        if (signal.aborted) return ended({ count: i, stopped: true }, said);
         await act(path`/v1/dead-letters/${jobId}`).catch((error: unknown) => {
           if (!(error instanceof ApiError && error.status === 404)) throw error;
         });
         done(jobId);
-        progress(m.letters.progress(count(i + 1), count(letters.length)));
+        reached(i + 1);
       }
-      return said(letters.length, count(letters.length));
+      return ended({ count: letters.length, stopped: false }, said);
     },
   });
 }
@@ -197,8 +208,8 @@ export function replayLetters(filter: Filter, after: After): void {
     body: m.letters.replayBody,
     detail: shown(filter) || m.letters.everything,
     label: m.letters.replay.replace('…', ''),
-    preview: async () => {
-      const { matched } = await post<{ matched: number }>('/v1/dead-letters/replay', { filter, dryRun: true });
+    preview: async ({ signal }) => {
+      const { matched } = await post<{ matched: number }>('/v1/dead-letters/replay', { filter, dryRun: true }, signal);
       return { count: matched, text: m.letters.counted(matched, count(matched)) };
     },
     run: async () => {
@@ -216,15 +227,12 @@ export function purgeLetters(filter: Filter, after: After): void {
     detail: shown(filter),
     label: m.letters.purgeAll.replace('…', ''),
     danger: true,
-    preview: async () => {
-      const letters = await preview('/v1/dead-letters', filter);
+    inParts: true,
+    preview: async (counting) => {
+      const letters = await preview('/v1/dead-letters', filter, counting);
       return { count: letters, text: m.letters.counted(letters, count(letters)) };
     },
-    run: async (progress) => {
-      const done = await act('/v1/dead-letters', filter, (n) => progress(m.letters.purged(n, count(n))));
-      after();
-      return m.letters.purged(done, count(done));
-    },
+    run: async (work) => ended(await act('/v1/dead-letters', filter, work).finally(after), m.letters.purged),
   });
 }
 

@@ -1,7 +1,7 @@
 import { beforeEach, describe, expect, test } from 'vitest';
 import { setFormat } from './format';
 import { en } from './i18n/en';
-import { filterWords, opens } from './words';
+import { filterWords, opens, progressText } from './words';
 
 const NOW = Date.parse('2026-11-17T17:00:00Z');
 const inSeconds = (seconds: number) => new Date(NOW + seconds * 1000).toISOString();
@@ -42,3 +42,10 @@ test('only times are read as times', () =>
     'Tenant: 24h',
     'Until: 2026-11-17 17:00:00.000 UTC',
   ]));
+
+test('progress says how far it is, how fast, and when it will be done', () => {
+  const say = (done: number, seconds: number) => progressText(en, done, 10_000, seconds).replace(/\s/g, ' ');
+  expect(say(0, 0)).toBe('0 of 10,000');
+  expect(say(2000, 2.5)).toBe('2,000 of 10,000 · 800/s · done in 10 s');
+  expect(say(10_000, 10)).toBe('10,000 of 10,000 · 1,000/s');
+});

@@ -2,6 +2,7 @@
 
 import { count, duration, rate, utc, wholeSeconds } from './format';
 import type { Messages } from './i18n/en';
+import { pace, type Pace } from './pace';
 import type { Gate, JobStatus } from './types';
 
 /** The level of a gate: `58 / 60 per min`. */
@@ -48,6 +49,17 @@ export function opens(m: Messages, gate: Pick<Gate, 'reason'> & { open?: boolean
 
 export const paceText = (m: Messages, perSecond: number, adaptive: boolean): string =>
   adaptive ? m.overview.adaptive(rate(perSecond)) : rate(perSecond);
+
+/** How fast something goes on, and when it will be done. */
+export function speedWords(m: Messages, { perSecond, leftSec }: Pace): string[] {
+  if (perSecond === 0) return [];
+  return [rate(perSecond), ...(leftSec === undefined ? [] : [m.letters.ready(m.common.in(wholeSeconds(leftSec)))])];
+}
+
+/** How far something is that has gone on for some seconds: `2,000 of 10,000 · 800/s · done in 10 s`. */
+export function progressText(m: Messages, done: number, total: number, seconds: number): string {
+  return [m.letters.progress(count(done), count(total)), ...speedWords(m, pace(done, total - done, seconds))].join(' · ');
+}
 
 /** A filter, one part after the other: `Tenant: acme`. */
 export function filterWords(m: Messages, filter: Record<string, string>): string[] {

@@ -78,6 +78,9 @@ export const ru: Messages = {
     noMore: 'Это всё.',
     cancel: 'Отмена',
     look: 'Открыть',
+    stop: 'Остановить',
+    stopping: 'Останавливаем…',
+    stopped: (text) => `Остановлено. ${text}`,
     now: 'сейчас',
     ago: (time) => `${time} назад`,
     in: (time) => `через ${time}`,
@@ -395,6 +398,7 @@ export const ru: Messages = {
     counted: (count, shown) =>
       `${n(count, 'Подходит', 'Подходят', 'Подходят')} ${shown} ${n(count, 'незавершённое задание', 'незавершённых задания', 'незавершённых заданий')}.`,
     counting: 'Подсчёт…',
+    countedSoFar: (shown) => `Подсчёт… пока ${shown}`,
     cancelled: (count, shown) => `Отменено: ${shown} ${n(count, 'задание', 'задания', 'заданий')}.`,
     lookup: 'Открыть задание',
     lookupHint: 'Ваш ключ отправляет задания. Он может открыть задание по id.',
