@@ -1,11 +1,12 @@
 import { afterEach, describe, expect, test, vi } from 'vitest';
 import { ApiError, path, search } from './api';
-import { act, collect, preview } from './bulk';
+import { act, collect, cursorTime, find, preview } from './bulk';
 
 /** A server that answers what it is given, in order, and remembers what it was asked. */
 function server(...answers: [number, unknown][]): string[] {
   const asked: string[] = [];
   vi.stubGlobal('fetch', async (url: string, init: RequestInit) => {
+    init.signal?.throwIfAborted();
     asked.push(`${init.method} ${url}`);
     const [status, body] = answers.shift() ?? [500, {}];
     return new Response(status === 204 ? null : JSON.stringify(body), { status });
@@ -71,6 +72,45 @@ describe('calls on everything that matches', () => {
       items: [1, 2, 3],
       cursor: 'c',
     });
+  });
+});
+
+describe('a search', () => {
+  const none = { signal: new AbortController().signal, cursor: undefined };
+  const jobs = (page: { jobs: number[]; cursor?: string }) => page.jobs;
+  const seen: (string | undefined)[] = [];
+  const reached = (cursor: string | undefined) => seen.push(cursor);
+  afterEach(() => seen.splice(0));
+
+  test('that finds little pauses after some calls, says how far it is and goes on from there', async () => {
+    const asked = server(
+      ...Array.from({ length: 9 }, (_, i): [number, unknown] => [200, { jobs: i === 2 ? [7] : [], cursor: `c${i}` }]),
+    );
+    const found = await find('/v1/jobs', { tenant: 'a' }, jobs, { ...none, reached });
+    expect(found).toEqual({ items: [7], cursor: 'c7' });
+    expect(seen).toEqual(['c0', 'c1', 'c2', 'c3', 'c4', 'c5', 'c6', 'c7']);
+    await find('/v1/jobs', { tenant: 'a' }, jobs, { ...none, cursor: 'c7', reached }).catch(() => {});
+    expect(asked[8]).toBe('GET /v1/jobs?tenant=a&cursor=c7');
+  });
+
+  test('that fills a page says nothing', async () => {
+    server([200, { jobs: Array.from({ length: 50 }), cursor: 'c' }]);
+    await find('/v1/jobs', {}, jobs, { ...none, reached });
+    expect(seen).toEqual([undefined]);
+  });
+
+  test('that nobody wants any more ends', async () => {
+    const ended = new AbortController();
+    const asked = server([200, { jobs: [], cursor: 'c0' }], [200, { jobs: [1] }]);
+    const search = find('/v1/jobs', {}, jobs, { ...none, signal: ended.signal, reached: () => ended.abort() });
+    await expect(search).rejects.toMatchObject({ name: 'AbortError' });
+    expect(asked.length).toBe(1);
+  });
+
+  test('knows from a cursor of jobs how far back it is', () => {
+    const at = Date.parse('2026-11-17T17:00:00.123Z');
+    expect(cursorTime(`${at}.0196-a`)).toBe(at);
+    expect(cursorTime('mail:12')).toBeUndefined();
   });
 });
 

@@ -2,6 +2,7 @@
 
 import type { Work } from './actions.svelte';
 import { del, get, type Query } from './api';
+import type { Search } from './paged.svelte';
 
 interface Part {
   matched: number;
@@ -43,19 +44,50 @@ export async function act(url: string, query: Query, { signal, reached }: Work):
   return { count, stopped: false };
 }
 
+interface Bounds {
+  signal?: AbortSignal;
+  /** The most calls. */
+  calls?: number;
+  /** Takes the cursor after each call that leaves something to look for. */
+  reached?: (cursor: string | undefined) => void;
+}
+
 /** Pages of a list, put together up to `most`; pages may be short or empty and still have a cursor. */
 export async function collect<T, P extends { cursor?: string | number }>(
   url: string,
   query: Query,
   items: (page: P) => T[],
   most: number,
+  { signal, calls = Number.POSITIVE_INFINITY, reached = () => {} }: Bounds = {},
 ): Promise<{ items: T[]; cursor: string | undefined }> {
   const found: T[] = [];
   let cursor = query.cursor === undefined ? undefined : String(query.cursor);
+  let left = calls;
   do {
-    const page: P = await get<P>(url, { ...query, cursor });
+    const page: P = await get<P>(url, { ...query, cursor }, signal);
     found.push(...items(page));
     cursor = page.cursor === undefined || page.cursor === null ? undefined : String(page.cursor);
-  } while (cursor && found.length < most);
+    reached(found.length < most ? cursor : undefined);
+  } while (cursor && found.length < most && --left > 0);
   return { items: found, cursor };
+}
+
+/** Items that are gathered before they are shown: a page of the server may be shorter. */
+const PAGE = 50;
+/** Calls before the reader is asked whether to search on; the server looks at up to 10,000 jobs in each. */
+const CALLS = 8;
+
+/** A page of a list, as far as it is found within a bounded number of calls. */
+export const find = <T, P extends { cursor?: string }>(
+  url: string,
+  query: Query,
+  items: (page: P) => T[],
+  { cursor, signal, reached }: Search,
+): Promise<{ items: T[]; cursor: string | undefined }> =>
+  collect(url, { ...query, cursor }, items, PAGE, { signal, reached, calls: CALLS });
+
+/** When the job at a cursor was accepted: pages of jobs are newest first, and their cursors begin with it. */
+export function cursorTime(cursor: string): number | undefined {
+  const [, millis] = /^(\d+)\./.exec(cursor) ?? [];
+  return millis === undefined ? undefined : Number(millis);
 }
