@@ -1,7 +1,7 @@
 /** What has happened: breakers, alerts, evictions, quotes, balances; and taking a job from the page. */
 
 import type { Locator } from 'playwright-core';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest';
 import type { Alerts, History, Job, Lane, Policy, UpstreamPoint } from '../src/lib/types';
 import { Server } from './support/server';
 import { byPath, upstream, type Upstream } from './support/upstream';
@@ -72,6 +72,17 @@ test('when a breaker opened and closed', async () => {
   expect(await items.count()).toBe(transitions.length);
   const times = await items.evaluateAll((list) => list.map((item) => item.querySelector('time')?.dateTime ?? ''));
   expect(times).toEqual([...times].sort().reverse());
+});
+
+test('the codes of an upstream follow what happens', async () => {
+  const lane = '[lanes.work]\nchain = ["third"]\nretry = { attempts = 1 }\n';
+  const fresh = await Server.start(`${lane}[upstreams.third]\nurl = "${third.url}"\n`);
+  onTestFinished(() => fresh.stop());
+  const page = await visit(fresh, '#/upstreams/third');
+  const codes = page.getByRole('region', { name: 'Codes and what retries led to' });
+  await codes.getByText('No call has failed yet.').waitFor();
+  await fresh.enqueue('work', [{ request: { path: '/422' } }]);
+  await codes.getByRole('rowheader', { name: '422' }).waitFor();
 });
 
 test('alerts that are over', async () => {
