@@ -16,6 +16,7 @@ import type {
   Upstream,
   Why,
 } from '../src/lib/types';
+import { Redis } from './support/redis';
 import { Server } from './support/server';
 import { town, type Town } from './support/town';
 import { until } from './support/until';
@@ -366,6 +367,41 @@ test('the fleet: processes, owner, store, rules', async () => {
   const facts = await words(page.locator('.stats'));
   expect(facts).toContain(`embedded answers ${fleet.store.url}`);
   expect(facts).toContain(`VERSION ${fleet.version}`);
+});
+
+test('a fleet of two: who owns the store, whose rules differ, and what only the answering process knows', async () => {
+  const redis = await Redis.start();
+  onTestFinished(() => redis.stop());
+  const rules = (ttl: string) => `[lanes.work]\nchain = ["third"]\nttl = "${ttl}"\n[upstreams.third]\nurl = "http://127.0.0.1:9"\n`;
+  const start = async (ttl: string) => {
+    const server = await Server.start(rules(ttl), undefined, redis.url);
+    onTestFinished(() => server.stop());
+    return server;
+  };
+  const servers = [await start('1h'), await start('2h')];
+  const settled = (fleet: Fleet) =>
+    fleet.instances.length === 2 &&
+    fleet.instances.some(({ differs }) => differs > 0) &&
+    fleet.instances.filter(({ owner }) => owner).length === 1;
+  for (const server of servers) {
+    const { instances, owner, store } = await server.until<Fleet>('/v1/health', settled);
+    const page = await visit(server, '#/fleet');
+    for (const { id, self, differs, differing = [] } of instances) {
+      const row = page.getByRole('row').filter({ has: page.getByRole('rowheader', { name: id }) });
+      await row.waitFor();
+      const said = await words(row);
+      expect(said.includes('this one')).toBe(self);
+      expect(said.includes('owner')).toBe(id === owner?.id);
+      expect(said.includes('as in force')).toBe(differs === 0);
+      for (const name of differing) expect(await row.getByRole('link', { name }).getAttribute('href')).toBe(`#/lanes/${name}`);
+    }
+    const answering = instances.find(({ self }) => self)!.id;
+    await page.getByText(`This page is answered by process ${answering}: data losses, version, start and faults are its own.`).waitFor();
+    await page.getByRole('region', { name: 'Recent faults' }).getByText(`as process ${answering} saw them`).waitFor();
+    const owns = answering === owner?.id;
+    expect(store.journalBytes == null, 'only the owner writes the journal').toBe(!owns);
+    if (!owns) await page.getByText('Only the owner knows its size.').waitFor();
+  }
 });
 
 test('what is counted over time is asked for when something happens, and not otherwise', async () => {

@@ -42,6 +42,8 @@ scope = "header:x-client"
 capacity = 100
 refill = "60/h"
 cost = { "404" = 150, default = 10 }
+credit = { payment = 7 }
+correlation = "header:x-id"
 `);
   letters = await server.enqueue('render', [{ tenant: 'acme', request: { path: '/503', body: { text: "it's" } } }]);
   const breaker = (list: { name: string }[]) => list.some(({ name }) => name === 'breaker_open');
@@ -126,6 +128,19 @@ test('balances: what is owed, when a bucket is empty and when it is full', async
   });
   expect(found.debt.availableTokens).toBeLessThan(0);
   expect(found.some.availableTokens).toBeGreaterThan(0);
+});
+
+test('what was given back to a bucket', async () => {
+  const headers = { 'x-client': 'pays', 'x-id': 'E1' };
+  await fetch(`${server.url}/proxy/proxy/`, { headers });
+  await server.post('/v1/policies/credits', { event: 'payment', correlationId: 'E1' });
+  const page = await visit(server, '#/policies?scope=pays');
+  const row = page.getByRole('row').filter({ has: page.getByRole('rowheader') });
+  // It is forgotten after a minute.
+  await row.getByText('7 given back').waitFor();
+  const { policies } = await server.get<{ policies: Policy[] }>('/v1/policies?scope=pays');
+  expect(policies.map(({ creditedLastMinute }) => creditedLastMinute)).toEqual([7]);
+  expect(await words(row)).toContain(`${policies[0]?.availableTokens} / 100`);
 });
 
 test('a job is copied as a command that sends it again', async () => {
