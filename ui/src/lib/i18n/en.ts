@@ -609,6 +609,10 @@ export const en = {
   },
   fleet: {
     title: 'Fleet',
+    answeredBy: (process: string) =>
+      `This page is answered by process ${em(process)}: data losses, version, start and faults are its own.`,
+    journalOfOwner: 'Only the owner knows its size.',
+    seenBy: (process: string) => `as process ${em(process)} saw them`,
     processes: 'Processes',
     owner: 'owner',
     self: 'this one',

@@ -591,6 +591,10 @@ export const ptBR: Messages = {
   },
   fleet: {
     title: 'Processos',
+    answeredBy: (process) =>
+      `Quem responde a esta página é o processo ${em(process)}: perdas de dados, versão, início e falhas são dele.`,
+    journalOfOwner: 'Só quem decide sabe o tamanho.',
+    seenBy: (process) => `como o processo ${em(process)} as viu`,
     processes: 'Processos',
     owner: 'decide',
     self: 'este',

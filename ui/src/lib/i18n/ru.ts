@@ -599,6 +599,10 @@ export const ru: Messages = {
   },
   fleet: {
     title: 'Процессы',
+    answeredBy: (process) =>
+      `Страницу отдаёт процесс ${em(process)}: потери данных, версия, запуск и сбои — его собственные.`,
+    journalOfOwner: 'Размер знает только владелец.',
+    seenBy: (process) => `как их видел процесс ${em(process)}`,
     processes: 'Процессы',
     owner: 'решает',
     self: 'этот',
