@@ -81,8 +81,8 @@ describe('the overview', () => {
         );
     };
     const wanted: [string, number, keyof LanePoint][] = [
-      ['Waiting, by reason', 0, 'waiting'],
-      ['Waiting, by reason', 1, 'processing'],
+      ['Waiting and in flight', 0, 'waiting'],
+      ['Waiting and in flight', 1, 'processing'],
       ['Dropped and failed', 1, 'failed'],
     ];
     for (const [chart, column, name] of wanted) {

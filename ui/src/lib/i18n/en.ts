@@ -289,7 +289,7 @@ export const en = {
     minute: (time: string) => `${time}, 1 min`,
     lastSeconds: (time: string) => `last ${time}`,
     completedShare: (share: string, range: string) => `${share} completed in ${range}`,
-    waitingBy: 'Waiting, by reason',
+    queue: 'Waiting and in flight',
     quoted: 'Quoted against real start',
     quotedUnit: (jobs: string) => `${jobs} of the last hour`,
     noQuotes: 'No quotes in the last hour.',

@@ -265,7 +265,7 @@ export const ptBR: Messages = {
     minute: (time) => `${time}, 1 min`,
     lastSeconds: (time) => `últimos ${time}`,
     completedShare: (share, range) => `${share} com sucesso em ${range}`,
-    waitingBy: 'À espera, por motivo',
+    queue: 'À espera e em andamento',
     quoted: 'Início previsto e real',
     quotedUnit: (jobs) => `${jobs} da última hora`,
     noQuotes: 'Nenhuma previsão na última hora.',

@@ -275,7 +275,7 @@ export const ru: Messages = {
     minute: (time) => `${time}, 1 мин`,
     lastSeconds: (time) => `за ${time}`,
     completedShare: (share, range) => `${share} успешно за ${range}`,
-    waitingBy: 'Ждут, по причинам',
+    queue: 'Ждут и в работе',
     quoted: 'Обещанное и настоящее начало',
     quotedUnit: (jobs) => `${jobs} за последний час`,
     noQuotes: 'За последний час оценок не было.',
