@@ -3,6 +3,7 @@
 import { actions } from './actions.svelte';
 import { ApiError, del, path, post, type Query } from './api';
 import { act, preview, type Done } from './bulk';
+import { clock } from './clock.svelte';
 import { count } from './format';
 import { waiting } from './gates';
 import { m } from './i18n/index.svelte';
@@ -78,7 +79,7 @@ export function purgeLane(lane: string): void {
   });
 }
 
-const shown = (filter: Filter): string => filterWords(m, filter).join('\n');
+const shown = (filter: Filter): string => filterWords(m, filter, clock.now).join('\n');
 
 export function cancelJobs(filter: Filter, after: After): void {
   actions.ask({

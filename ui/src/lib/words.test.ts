@@ -29,7 +29,7 @@ describe('when a gate opens', () => {
 });
 
 test('a filter is shown in words', () =>
-  expect(filterWords(en, { tenant: 'acme', status: 'queued', since: '24h', other: 'x' })).toEqual([
+  expect(filterWords(en, { tenant: 'acme', status: 'queued', since: '24h', other: 'x' }, NOW)).toEqual([
     'Tenant: acme',
     'Status: queued',
     'From: 24 h',
@@ -37,10 +37,10 @@ test('a filter is shown in words', () =>
   ]));
 
 test('only times are read as times', () =>
-  expect(filterWords(en, { code: '550', tenant: '24h', until: '2026-11-17T17:00:00.000Z' })).toEqual([
+  expect(filterWords(en, { code: '550', tenant: '24h', until: '2026-11-17T17:00:00.000Z' }, NOW)).toEqual([
     'Code: 550',
     'Tenant: 24h',
-    'Until: 2026-11-17 17:00:00.000 UTC',
+    'Until: 14:00:00 · 2026-11-17 17:00:00.000 UTC',
   ]));
 
 test('progress says how far it is, how fast, and when it will be done', () => {
