@@ -118,7 +118,7 @@ test('what waits is counted before it is cancelled', async () => {
   const page = await visit(server, '#/jobs?tenant=tenant-7');
   await page.getByRole('button', { name: 'Cancel all that match…' }).click();
   const dialog = page.getByRole('dialog');
-  await dialog.getByText('1,000 jobs have not ended and match.').waitFor();
+  await dialog.getByText('1,000 unfinished jobs match.').waitFor();
 });
 
 test('counting says how far it is, and ends when its dialog is closed', async () => {
@@ -139,7 +139,7 @@ test('what is cancelled in parts says how far it is and how fast, and can be sto
   const { held } = await hold(page, 1, cancelling);
   await page.getByRole('button', { name: 'Cancel all that match…' }).click();
   const dialog = page.getByRole('dialog');
-  await dialog.getByText(`${JOBS.toLocaleString('en')} jobs`).waitFor();
+  await dialog.getByText(`${JOBS.toLocaleString('en')} unfinished jobs match.`).waitFor();
   await dialog.getByRole('button', { name: 'Cancel all that match' }).click();
   await dialog.getByText(/^1,000 of 100,000 · .*\/s · done in /).waitFor();
   await dialog.getByRole('button', { name: 'Stop' }).click();

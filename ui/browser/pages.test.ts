@@ -154,13 +154,13 @@ test('a lane: how many wait, by level and by tenant, and for what', async () => 
   const tenants = page.getByRole('region', { name: 'Waiting, by tenant' });
   await tenants.getByRole('listitem').first().waitFor();
   expect(await words(tenants.getByRole('listitem').first())).toBe('acme 3');
-  expect(await words(page.locator('.stat', { hasText: 'Waiting' }))).toContain('7 / 1M');
+  const stat = (name: string) => page.locator('.stat', { has: page.getByRole('heading', { name, exact: true }) });
+  expect(await words(stat('Waiting'))).toContain('7 / 1M');
 
   await page.goto(`${here.server.url}/#/lanes/score`);
   const lane = await here.server.get<Lane>('/v1/lanes/score');
-  const stat = (name: string) => page.locator('.stat', { has: page.getByRole('heading', { name, exact: true }) });
   await stat('Waiting').getByText('3 / 20').waitFor();
-  expect(await words(stat('Will expire before'))).toContain(String(lane.willExpire));
+  expect(await words(stat('Will expire while waiting'))).toContain(String(lane.willExpire));
   expect(lane.willExpire).toBe(2);
   await page.getByRole('region', { name: 'Gates of the lane' }).getByText('0 / 4 slots').waitFor();
 });
@@ -372,7 +372,8 @@ test('the fleet: processes, owner, store, rules', async () => {
 test('a fleet of two: who owns the store, whose rules differ, and what only the answering process knows', async () => {
   const redis = await Redis.start();
   onTestFinished(() => redis.stop());
-  const rules = (ttl: string) => `[lanes.work]\nchain = ["third"]\nttl = "${ttl}"\n[upstreams.third]\nurl = "http://127.0.0.1:9"\n`;
+  const rules = (ttl: string) =>
+    `[lanes.work]\nchain = ["third"]\nttl = "${ttl}"\n[upstreams.third]\nurl = "http://127.0.0.1:9"\n`;
   const start = async (ttl: string) => {
     const server = await Server.start(rules(ttl), undefined, redis.url);
     onTestFinished(() => server.stop());
@@ -396,7 +397,9 @@ test('a fleet of two: who owns the store, whose rules differ, and what only the 
       for (const name of differing) expect(await row.getByRole('link', { name }).getAttribute('href')).toBe(`#/lanes/${name}`);
     }
     const answering = instances.find(({ self }) => self)!.id;
-    await page.getByText(`This page is answered by process ${answering}: data losses, version, start and faults are its own.`).waitFor();
+    await page
+      .getByText(`This page is answered by process ${answering}: data losses, version, start and faults are its own.`)
+      .waitFor();
     await page.getByRole('region', { name: 'Recent faults' }).getByText(`as process ${answering} saw them`).waitFor();
     const owns = answering === owner?.id;
     expect(store.journalBytes == null, 'only the owner writes the journal').toBe(!owns);

@@ -6,6 +6,7 @@ export interface Action {
   body: string;
   /** What else it is about, as it is: a filter, a patch. */
   detail?: string;
+  /** The label of the button that asked, whose ellipsis says that it asks. */
   label: string;
   danger?: boolean;
   /** How much it would be, counted by the server. */

@@ -55,7 +55,7 @@ export function purgeLane(lane: string): void {
   actions.ask({
     title: m.lanes.purgeTitle(lane),
     body: m.lanes.purgeBody(lane),
-    label: m.lanes.purge.replace('…', ''),
+    label: m.lanes.purge,
     danger: true,
     inParts: true,
     preview: async ({ signal, reached }) => {
@@ -86,7 +86,7 @@ export function cancelJobs(filter: Filter, after: After): void {
     title: m.jobs.bulkTitle,
     body: m.jobs.bulkBody,
     detail: shown(filter),
-    label: m.jobs.bulk.replace('…', ''),
+    label: m.jobs.bulk,
     danger: true,
     inParts: true,
     preview: async (counting) => {
@@ -101,7 +101,7 @@ export function cancelJob(job: Job, after: After): void {
   actions.ask({
     title: m.job.cancelTitle,
     body: m.job.cancelBody(job.id),
-    label: m.job.cancel.replace('…', ''),
+    label: m.job.cancel,
     danger: true,
     run: async () => {
       await del(path`/v1/jobs/${job.jobId}`);
@@ -115,7 +115,7 @@ export function resetUpstream(name: string): void {
   actions.ask({
     title: m.upstreams.resetTitle(name),
     body: m.upstreams.resetBody(name),
-    label: m.upstreams.reset.replace('…', ''),
+    label: m.upstreams.reset,
     run: async () => {
       await post(path`/v1/breakers/${name}/reset`);
       return m.upstreams.resetDone(name);
@@ -133,7 +133,7 @@ export function replayLetter(
     title: m.letters.replayOneTitle,
     body: `${m.letters.replayOneBody(letter.outboxId)}${patch === undefined ? '' : ` ${m.letters.replayPatched}`}`,
     ...(patch === undefined ? {} : { detail: JSON.stringify(patch, null, 2) }),
-    label: m.letters.replay.replace('…', ''),
+    label: m.letters.replay,
     run: async () => {
       const accepted = await post<{ jobId?: string }>(path`/v1/dead-letters/${letter.jobId}/replay`, patch);
       after(accepted.jobId);
@@ -147,7 +147,7 @@ export function discardLetter(letter: { jobId: string; outboxId: string }, after
   actions.ask({
     title: m.letters.discardTitle,
     body: m.letters.discardBody(letter.outboxId),
-    label: m.letters.discard.replace('…', ''),
+    label: m.letters.discard,
     danger: true,
     run: async () => {
       await del(path`/v1/dead-letters/${letter.jobId}`);
@@ -175,7 +175,7 @@ function askForEach(
     title,
     body,
     detail: [...names, ...(letters.length > NAMED ? ['…'] : [])].join('\n'),
-    label: label.replace('…', ''),
+    label,
     danger,
     preview: async () => ({ count: letters.length, text: m.letters.chosen(letters.length, count(letters.length)) }),
     inParts: true,
@@ -208,7 +208,7 @@ export function replayLetters(filter: Filter, after: After): void {
     title: m.letters.replayTitle,
     body: m.letters.replayBody,
     detail: shown(filter) || m.letters.everything,
-    label: m.letters.replay.replace('…', ''),
+    label: m.letters.replay,
     preview: async ({ signal }) => {
       const { matched } = await post<{ matched: number }>('/v1/dead-letters/replay', { filter, dryRun: true }, signal);
       return { count: matched, text: m.letters.counted(matched, count(matched)) };
@@ -226,7 +226,7 @@ export function purgeLetters(filter: Filter, after: After): void {
     title: m.letters.purgeTitle,
     body: m.letters.purgeBody,
     detail: shown(filter),
-    label: m.letters.purgeAll.replace('…', ''),
+    label: m.letters.purgeAll,
     danger: true,
     inParts: true,
     preview: async (counting) => {
@@ -241,7 +241,7 @@ export function stopReplay(replay: Replay, after: After): void {
   actions.ask({
     title: m.letters.stopTitle,
     body: m.letters.stopBody,
-    label: m.letters.stop.replace('…', ''),
+    label: m.letters.stop,
     danger: true,
     run: async () => {
       await del(path`/v1/dead-letters/replays/${replay.replayId}`);
