@@ -112,7 +112,7 @@ describe('lanes', () => {
     const page = await open('#/lanes/work');
     await page.getByRole('button', { name: 'Cancel waiting jobs…' }).click();
     const dialog = page.getByRole('dialog', { name: 'Cancel all waiting jobs of work?' });
-    await dialog.getByText('3 jobs have not ended and match.').waitFor();
+    await dialog.getByText('3 unfinished jobs match.').waitFor();
     await dialog.getByRole('button', { name: 'Cancel waiting jobs' }).click();
     await said(page, '3 jobs cancelled.');
     expect((await lane('work')).queued).toEqual({ high: 0, normal: 0, low: 0 });
@@ -161,7 +161,7 @@ describe('jobs', () => {
     await page.getByRole('searchbox', { name: 'Tenant' }).press('Enter');
     await all.click();
     const dialog = page.getByRole('dialog', { name: 'Cancel all jobs that match?' });
-    await dialog.getByText('3 jobs have not ended and match.').waitFor();
+    await dialog.getByText('3 unfinished jobs match.').waitFor();
     await dialog.getByText('Tenant: initech').waitFor();
     await dialog.getByRole('button', { name: 'Cancel all that match' }).click();
     await said(page, '3 jobs cancelled.');

@@ -1,11 +1,12 @@
 /** Everything can be done with the keyboard, and one sees where one is. */
 
 import type { Page } from 'playwright-core';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import type { Lane } from '../src/lib/types';
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
+import type { Job, Lane } from '../src/lib/types';
+import { Server } from './support/server';
 import { town, type Town } from './support/town';
 import { until } from './support/until';
-import { useBrowser, visit } from './support/visit';
+import { tolerate, useBrowser, visit } from './support/visit';
 
 useBrowser();
 let here: Town;
@@ -20,8 +21,9 @@ const focused = (page: Page) =>
     const element = document.activeElement as HTMLElement;
     const style = getComputedStyle(element);
     const box = element.getBoundingClientRect();
+    const label = (element as HTMLInputElement).labels?.[0]?.firstChild?.textContent;
     return {
-      name: (element.getAttribute('aria-label') ?? element.textContent ?? '').replace(/\s+/g, ' ').trim(),
+      name: (element.getAttribute('aria-label') ?? label ?? element.textContent ?? '').replace(/\s+/g, ' ').trim(),
       tag: element.tagName.toLowerCase(),
       visible: style.outlineStyle !== 'none' && Number.parseFloat(style.outlineWidth) >= 2 && box.width > 0 && box.top >= 0,
     };
@@ -95,6 +97,22 @@ describe('keys', () => {
     await page.getByRole('dialog').waitFor({ state: 'detached' });
   });
 
+  test('on a Russian layout they are where they are on an English one', async () => {
+    const page = await visit(here.server);
+    await page.getByRole('heading', { level: 1 }).first().waitFor();
+    const input = await page.context().newCDPSession(page);
+    const press = (...keys: [key: string, code: string][]) =>
+      Promise.all(keys.map(([key, code]) => input.send('Input.dispatchKeyEvent', { type: 'keyDown', key, code, text: key })));
+    await press(['п', 'KeyG'], ['д', 'KeyL']);
+    await page.getByRole('heading', { level: 1, name: 'Lanes' }).waitFor();
+    await press(['.', 'Slash']);
+    await page.getByRole('dialog', { name: 'Search' }).waitFor();
+    await page.keyboard.press('Escape');
+    await page.getByRole('dialog').waitFor({ state: 'detached' });
+    await press([',', 'Slash']);
+    await page.getByRole('dialog', { name: 'Keyboard' }).waitFor();
+  });
+
   test('letters typed into a field stay there', async () => {
     const page = await visit(here.server, '#/jobs');
     await page.getByLabel('Tenant').focus();
@@ -136,4 +154,74 @@ test('an action is reached, confirmed and left without a mouse', async () => {
     const { name, visible } = await focused(page);
     return name === 'Resume: mail' && visible;
   });
+});
+
+test('a list is filtered without a mouse', async () => {
+  const page = await visit(here.server, '#/jobs');
+  const rows = page.getByRole('rowheader');
+  await rows.first().waitFor();
+  await tabTo(page, 'Lane');
+  await page.keyboard.type('held');
+  await tabTo(page, 'Tenant');
+  await page.keyboard.type('globex');
+  await page.keyboard.press('Enter');
+  await until('two jobs', async () => (await rows.count()) === 2);
+  expect(page.url()).toContain('#/jobs?lane=held&tenant=globex');
+  await tabTo(page, 'Status');
+  await page.keyboard.type('pen');
+  await page.getByText('No job matches.').waitFor();
+  await tabTo(page, 'Clear');
+  await page.keyboard.press('Enter');
+  await until('all jobs', async () => (await rows.count()) > 2);
+});
+
+test('a job is cancelled without a mouse', async () => {
+  const { jobs } = await here.server.get<{ jobs: Job[] }>('/v1/jobs?lane=held&tenant=initech');
+  const id = jobs[0]!.jobId;
+  const page = await visit(here.server, `#/jobs/${id}`);
+  await page.getByRole('heading', { level: 1, name: id }).waitFor();
+  await tabTo(page, 'Cancel…');
+  await page.keyboard.press('Enter');
+  await page.getByRole('dialog', { name: 'Cancel this job?' }).waitFor();
+  // The first leaves the dialog.
+  for (let buttons = 0; buttons < 2; buttons++) await tabTo(page, 'Cancel');
+  await page.keyboard.press('Enter');
+  await page.getByRole('status').getByText('The job is cancelled.').waitFor();
+  expect((await here.server.get<Job>(`/v1/jobs/${id}`)).status).toBe('cancelled');
+});
+
+test('a dead letter is replayed without a mouse', async () => {
+  const page = await visit(here.server, `#/dead-letters/${here.letter}`);
+  await page.getByRole('region', { name: 'Why it failed' }).waitFor();
+  await tabTo(page, 'Replay…');
+  await page.keyboard.press('Enter');
+  await page.getByRole('dialog', { name: 'Replay this dead letter?' }).waitFor();
+  await tabTo(page, 'Replay');
+  await page.keyboard.press('Enter');
+  await page.getByRole('status').getByText('Enqueued again.').waitFor();
+  await tabTo(page, 'Open the job');
+  await page.keyboard.press('Enter');
+  await page.getByRole('region', { name: 'Timeline' }).waitFor();
+});
+
+test('one signs in without a mouse', async () => {
+  const key = 'root-0123456789abcdef';
+  const lane = '[lanes.work]\nchain = ["third"]\n[upstreams.third]\nurl = "http://127.0.0.1:9"\n';
+  const server = await Server.start(`[[auth.keys]]\nname = "root"\nrole = "admin"\nkey = "${key}"\n${lane}`, key);
+  onTestFinished(() => server.stop());
+  const page = await visit(server);
+  tolerate(page, /401/);
+  await page.getByRole('heading', { level: 1, name: 'Sign in' }).waitFor();
+  expect((await focused(page)).name).toBe('Key');
+  await page.keyboard.type('wrong');
+  await page.keyboard.press('Enter');
+  await page.getByRole('alert').getByText('This key is not known here.').waitFor();
+  await page.getByLabel('Key').clear();
+  await page.keyboard.type(key);
+  await tabTo(page, 'Sign in');
+  await page.keyboard.press('Enter');
+  await page.getByRole('navigation').waitFor();
+  await tabTo(page, 'Sign out');
+  await page.keyboard.press('Enter');
+  await page.getByRole('heading', { level: 1, name: 'Sign in' }).waitFor();
 });

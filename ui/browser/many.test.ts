@@ -1,6 +1,8 @@
 /** 100,000 jobs wait: the pages are no larger than with a hundred. */
 
+import type { Page, Route } from 'playwright-core';
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import type { Job, Lane } from '../src/lib/types';
 import { Server } from './support/server';
 import { until } from './support/until';
 import { tolerate, useBrowser, visit } from './support/visit';
@@ -18,7 +20,7 @@ beforeAll(async () => {
   for (let sent = 0; sent < JOBS; sent += BATCH) {
     const batch = Array.from({ length: BATCH }, (_, i) => ({
       id: `job-${sent + i}`,
-      tenant: `tenant-${i % 100}`,
+      tenant: sent + i === 0 ? 'rare' : `tenant-${i % 100}`,
       request: { path: '/' },
     }));
     const [first] = await server.enqueue('work', batch);
@@ -45,6 +47,48 @@ test('the list opens, goes on by cursor and finds one by its id', async () => {
   await rows.getByRole('link', { name: 'job-0' }).click();
   await page.getByRole('heading', { level: 1, name: 'job-0' }).waitFor();
   await page.getByText(oldest).waitFor();
+});
+
+/** Lets `first` of the calls that `fits` pass, and holds the next one until it is continued. */
+async function hold(page: Page, first: number, fits: (url: URL, method: string) => boolean): Promise<{ held: Promise<Route> }> {
+  let seen = 0;
+  let hold!: (route: Route) => void;
+  const held = new Promise<Route>((found) => (hold = found));
+  await page.route('**/v1/**', async (route) => {
+    const request = route.request();
+    if (fits(new URL(request.url()), request.method()) && ++seen === first + 1) hold(route);
+    else await route.continue();
+  });
+  return { held };
+}
+
+test('a search that finds little says how far it is, and goes on when asked to', async () => {
+  const page = await visit(server, '#/jobs?tenant=rare');
+  await page.getByText('Nothing found so far.').waitFor();
+  const back = page.getByText('Searched back to').locator('time');
+  const { jobs } = await server.get<{ jobs: Job[] }>('/v1/jobs');
+  expect(Date.parse((await back.getAttribute('datetime')) ?? '')).toBeLessThan(Date.parse(jobs[0]!.createdAt));
+  await page.getByRole('button', { name: 'Search on' }).click();
+  await page.getByRole('rowheader', { name: 'job-0', exact: true }).waitFor();
+  await page.getByText('That is all.').waitFor();
+  expect(await page.getByText('Searched back to').count()).toBe(0);
+});
+
+test('a search ends when another begins', async () => {
+  const page = await visit(server, '#/jobs');
+  await page.getByRole('rowheader').first().waitFor();
+  const rare = (url: URL) => url.searchParams.get('tenant') === 'rare';
+  await hold(page, 1, rare);
+  await page.getByLabel('Tenant').fill('rare');
+  await page.getByLabel('Tenant').press('Enter');
+  await page.getByText('Searched back to').waitFor();
+  await page.getByText('Searching…').waitFor();
+  const ended = page.waitForEvent('requestfailed', (request) => rare(new URL(request.url())));
+  await page.getByLabel('Tenant').fill('tenant-7');
+  await page.getByLabel('Tenant').press('Enter');
+  await ended;
+  const rows = page.getByRole('row').filter({ has: page.getByRole('rowheader') });
+  await until('50 rows', async () => (await rows.count()) === 50);
 });
 
 test('a page that could not be had is asked for again, once', async () => {
@@ -74,5 +118,35 @@ test('what waits is counted before it is cancelled', async () => {
   const page = await visit(server, '#/jobs?tenant=tenant-7');
   await page.getByRole('button', { name: 'Cancel all that match…' }).click();
   const dialog = page.getByRole('dialog');
-  await dialog.getByText('1,000 jobs have not ended and match.').waitFor();
+  await dialog.getByText('1,000 unfinished jobs match.').waitFor();
+});
+
+test('counting says how far it is, and ends when its dialog is closed', async () => {
+  const page = await visit(server, '#/jobs?lane=work');
+  const counting = (url: URL) => url.searchParams.has('dryRun');
+  await hold(page, 1, counting);
+  await page.getByRole('button', { name: 'Cancel all that match…' }).click();
+  const dialog = page.getByRole('dialog');
+  await dialog.getByText('Counting… 1,000 so far').waitFor();
+  const ended = page.waitForEvent('requestfailed', (request) => counting(new URL(request.url())));
+  await page.keyboard.press('Escape');
+  await ended;
+});
+
+test('what is cancelled in parts says how far it is and how fast, and can be stopped', async () => {
+  const page = await visit(server, '#/jobs?lane=work');
+  const cancelling = (url: URL, method: string) => method === 'DELETE' && !url.searchParams.has('dryRun');
+  const { held } = await hold(page, 1, cancelling);
+  await page.getByRole('button', { name: 'Cancel all that match…' }).click();
+  const dialog = page.getByRole('dialog');
+  await dialog.getByText(`${JOBS.toLocaleString('en')} unfinished jobs match.`).waitFor();
+  await dialog.getByRole('button', { name: 'Cancel all that match' }).click();
+  await dialog.getByText(/^1,000 of 100,000 · .*\/s · done in /).waitFor();
+  await dialog.getByRole('button', { name: 'Stop' }).click();
+  await dialog.getByRole('button', { name: 'Stopping…' }).waitFor();
+  await (await held).continue();
+  await page.getByRole('status').getByText('Stopped: 2,000 jobs cancelled.').waitFor();
+  await dialog.waitFor({ state: 'detached' });
+  const { queued } = await server.get<Lane>('/v1/lanes/work');
+  expect(queued.normal).toBe(JOBS - 2 * BATCH);
 });

@@ -1,7 +1,7 @@
 /** Every page shows what the API answers, and follows it without a reload. */
 
 import type { Locator } from 'playwright-core';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
 import type {
   Alerts,
   DeadLetter,
@@ -16,6 +16,8 @@ import type {
   Upstream,
   Why,
 } from '../src/lib/types';
+import { Redis } from './support/redis';
+import { Server } from './support/server';
 import { town, type Town } from './support/town';
 import { until } from './support/until';
 import { useBrowser, visit } from './support/visit';
@@ -79,17 +81,19 @@ describe('the overview', () => {
         );
     };
     const wanted: [string, number, keyof LanePoint][] = [
-      ['Waiting, by reason', 0, 'waiting'],
-      ['Waiting, by reason', 1, 'processing'],
+      ['Waiting and in flight', 0, 'waiting'],
+      ['Waiting and in flight', 1, 'processing'],
       ['Dropped and failed', 1, 'failed'],
     ];
     for (const [chart, column, name] of wanted) {
-      // A minute may begin meanwhile, and the page asks again only now and then.
+      // A minute may begin meanwhile, and the page asks again only when something happens.
       await until(`${chart}: ${name} as the API says`, async () => {
         const { points } = await here.server.get<History<LanePoint>>('/v1/history?minutes=15');
         const said = points.map((point) => [new Date(point.at).toISOString(), point[name] === null ? null : String(point[name])]);
         expect(said.some(([, value]) => Number(value) > 0)).toBe(true);
-        return JSON.stringify(await drawn(chart, column)) === JSON.stringify(said);
+        if (JSON.stringify(await drawn(chart, column)) === JSON.stringify(said)) return true;
+        await page.reload();
+        return false;
       });
     }
     await page.getByRole('region', { name: 'Finished' }).getByRole('img').locator('canvas').waitFor();
@@ -150,13 +154,13 @@ test('a lane: how many wait, by level and by tenant, and for what', async () => 
   const tenants = page.getByRole('region', { name: 'Waiting, by tenant' });
   await tenants.getByRole('listitem').first().waitFor();
   expect(await words(tenants.getByRole('listitem').first())).toBe('acme 3');
-  expect(await words(page.locator('.stat', { hasText: 'Waiting' }))).toContain('7 / 1M');
+  const stat = (name: string) => page.locator('.stat', { has: page.getByRole('heading', { name, exact: true }) });
+  expect(await words(stat('Waiting'))).toContain('7 / 1M');
 
   await page.goto(`${here.server.url}/#/lanes/score`);
   const lane = await here.server.get<Lane>('/v1/lanes/score');
-  const stat = (name: string) => page.locator('.stat', { has: page.getByRole('heading', { name, exact: true }) });
   await stat('Waiting').getByText('3 / 20').waitFor();
-  expect(await words(stat('Will expire before'))).toContain(String(lane.willExpire));
+  expect(await words(stat('Will expire while waiting'))).toContain(String(lane.willExpire));
   expect(lane.willExpire).toBe(2);
   await page.getByRole('region', { name: 'Gates of the lane' }).getByText('0 / 4 slots').waitFor();
 });
@@ -363,6 +367,65 @@ test('the fleet: processes, owner, store, rules', async () => {
   const facts = await words(page.locator('.stats'));
   expect(facts).toContain(`embedded answers ${fleet.store.url}`);
   expect(facts).toContain(`VERSION ${fleet.version}`);
+});
+
+test('a fleet of two: who owns the store, whose rules differ, and what only the answering process knows', async () => {
+  const redis = await Redis.start();
+  onTestFinished(() => redis.stop());
+  const rules = (ttl: string) =>
+    `[lanes.work]\nchain = ["third"]\nttl = "${ttl}"\n[upstreams.third]\nurl = "http://127.0.0.1:9"\n`;
+  const start = async (ttl: string) => {
+    const server = await Server.start(rules(ttl), undefined, redis.url);
+    onTestFinished(() => server.stop());
+    return server;
+  };
+  const servers = [await start('1h'), await start('2h')];
+  const settled = (fleet: Fleet) =>
+    fleet.instances.length === 2 &&
+    fleet.instances.some(({ differs }) => differs > 0) &&
+    fleet.instances.filter(({ owner }) => owner).length === 1;
+  for (const server of servers) {
+    const { instances, owner, store } = await server.until<Fleet>('/v1/health', settled);
+    const page = await visit(server, '#/fleet');
+    for (const { id, self, differs, differing = [] } of instances) {
+      const row = page.getByRole('row').filter({ has: page.getByRole('rowheader', { name: id }) });
+      await row.waitFor();
+      const said = await words(row);
+      expect(said.includes('this one')).toBe(self);
+      expect(said.includes('owner')).toBe(id === owner?.id);
+      expect(said.includes('as in force')).toBe(differs === 0);
+      for (const name of differing) expect(await row.getByRole('link', { name }).getAttribute('href')).toBe(`#/lanes/${name}`);
+    }
+    const answering = instances.find(({ self }) => self)!.id;
+    await page
+      .getByText(`This page is answered by process ${answering}: data losses, version, start and faults are its own.`)
+      .waitFor();
+    await page.getByRole('region', { name: 'Recent faults' }).getByText(`as process ${answering} saw them`).waitFor();
+    const owns = answering === owner?.id;
+    expect(store.journalBytes == null, 'only the owner writes the journal').toBe(!owns);
+    if (!owns) await page.getByText('Only the owner knows its size.').waitFor();
+  }
+});
+
+test('what is counted over time is asked for when something happens, and not otherwise', async () => {
+  const server = await Server.start('[lanes.work]\nchain = ["third"]\n[upstreams.third]\nurl = "http://127.0.0.1:9"\n');
+  onTestFinished(() => server.stop());
+  const page = await visit(server, '#/lanes');
+  await page.getByRole('rowheader', { name: 'work' }).waitFor();
+  let asked = 0;
+  page.on('request', (request) => void (new URL(request.url()).pathname === '/v1/history' && asked++));
+  await page.clock.install();
+  await page.goto(`${server.url}/#/lanes/work`);
+  await page.getByRole('region', { name: 'Finished' }).waitFor();
+  await until('it is asked', () => asked > 0);
+  await page.clock.runFor('30:00');
+  // Requests are heard of in order: after this one, all that came before are counted.
+  await Promise.all([page.waitForRequest('**/livez'), page.evaluate(() => void fetch('/livez'))]);
+  expect(asked, 'nothing has happened').toBe(1);
+  await server.post('/v1/lanes/work/pause');
+  await page.getByRole('button', { name: 'Resume' }).waitFor();
+  await page.clock.runFor('01:00');
+  await until('it is asked again', () => asked > 1);
 });
 
 test('alerts that fire', async () => {

@@ -1,7 +1,7 @@
 /** What has happened: breakers, alerts, evictions, quotes, balances; and taking a job from the page. */
 
 import type { Locator } from 'playwright-core';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest';
 import type { Alerts, History, Job, Lane, Policy, UpstreamPoint } from '../src/lib/types';
 import { Server } from './support/server';
 import { byPath, upstream, type Upstream } from './support/upstream';
@@ -42,6 +42,8 @@ scope = "header:x-client"
 capacity = 100
 refill = "60/h"
 cost = { "404" = 150, default = 10 }
+credit = { payment = 7 }
+correlation = "header:x-id"
 `);
   letters = await server.enqueue('render', [{ tenant: 'acme', request: { path: '/503', body: { text: "it's" } } }]);
   const breaker = (list: { name: string }[]) => list.some(({ name }) => name === 'breaker_open');
@@ -72,6 +74,17 @@ test('when a breaker opened and closed', async () => {
   expect(await items.count()).toBe(transitions.length);
   const times = await items.evaluateAll((list) => list.map((item) => item.querySelector('time')?.dateTime ?? ''));
   expect(times).toEqual([...times].sort().reverse());
+});
+
+test('the codes of an upstream follow what happens', async () => {
+  const lane = '[lanes.work]\nchain = ["third"]\nretry = { attempts = 1 }\n';
+  const fresh = await Server.start(`${lane}[upstreams.third]\nurl = "${third.url}"\n`);
+  onTestFinished(() => fresh.stop());
+  const page = await visit(fresh, '#/upstreams/third');
+  const codes = page.getByRole('region', { name: 'Codes and what retries led to' });
+  await codes.getByText('No call has failed yet.').waitFor();
+  await fresh.enqueue('work', [{ request: { path: '/422' } }]);
+  await codes.getByRole('rowheader', { name: '422' }).waitFor();
 });
 
 test('alerts that are over', async () => {
@@ -115,6 +128,19 @@ test('balances: what is owed, when a bucket is empty and when it is full', async
   });
   expect(found.debt.availableTokens).toBeLessThan(0);
   expect(found.some.availableTokens).toBeGreaterThan(0);
+});
+
+test('what was given back to a bucket', async () => {
+  const headers = { 'x-client': 'pays', 'x-id': 'E1' };
+  await fetch(`${server.url}/proxy/proxy/`, { headers });
+  await server.post('/v1/policies/credits', { event: 'payment', correlationId: 'E1' });
+  const page = await visit(server, '#/policies?scope=pays');
+  const row = page.getByRole('row').filter({ has: page.getByRole('rowheader') });
+  // It is forgotten after a minute.
+  await row.getByText('7 given back').waitFor();
+  const { policies } = await server.get<{ policies: Policy[] }>('/v1/policies?scope=pays');
+  expect(policies.map(({ creditedLastMinute }) => creditedLastMinute)).toEqual([7]);
+  expect(await words(row)).toContain(`${policies[0]?.availableTokens} / 100`);
 });
 
 test('a job is copied as a command that sends it again', async () => {

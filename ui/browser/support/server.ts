@@ -21,12 +21,13 @@ export class Server {
   private constructor(
     private readonly config: string,
     /** Sent with every call. */
-    private readonly key?: string,
+    private readonly key: string | undefined,
+    private readonly store: string,
   ) {}
 
   /** Starts on a free port. `config` has everything but the server, the store and the log. */
-  static async start(config: string, key?: string): Promise<Server> {
-    const server = new Server(config, key);
+  static async start(config: string, key?: string, store = 'embedded:data'): Promise<Server> {
+    const server = new Server(config, key, store);
     await server.#run('127.0.0.1:0');
     return server;
   }
@@ -35,7 +36,7 @@ export class Server {
     const path = join(this.#dir, 'eclusa.toml');
     writeFileSync(
       path,
-      `[server]\nlisten = "${listen}"\ndrain = "0s"\n[store]\nurl = "embedded:data"\nack = "write"\n` +
+      `[server]\nlisten = "${listen}"\ndrain = "0s"\n[store]\nurl = "${this.store}"\nack = "write"\n` +
         `[log]\nformat = "json"\n${this.config}`,
     );
     const child = spawn(BINARY, ['serve', '--config', path], {

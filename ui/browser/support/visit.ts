@@ -54,23 +54,26 @@ export async function visit(server: Server, hash = '#/', look: Look = {}): Promi
     reducedMotion: look.motion ? 'no-preference' : 'reduce',
   });
   context.setDefaultTimeout(PATIENCE_MS);
-  const page = await context.newPage();
   const problems: string[] = [];
-  visits.push({ page, context, problems, tolerated: [] });
-  await page.addInitScript(() => {
+  await context.addInitScript(() => {
     addEventListener('securitypolicyviolation', (event) =>
       console.error(`policy violated: ${event.violatedDirective} ${event.blockedURI}`),
     );
   });
-  page.on('console', (message) => {
-    if (message.type() === 'error' || message.type() === 'warning')
-      problems.push(`console: ${message.text()} ${message.location().url}`);
+  // Of this page and of all that the test opens beside it.
+  context.on('page', (page) => {
+    page.on('console', (message) => {
+      if (message.type() === 'error' || message.type() === 'warning')
+        problems.push(`console: ${message.text()} ${message.location().url}`);
+    });
+    page.on('pageerror', (error) => problems.push(`exception: ${error.stack ?? error.message}`));
   });
-  page.on('pageerror', (error) => problems.push(`exception: ${error.stack ?? error.message}`));
   context.on('request', (request) => {
     const { protocol, origin } = new URL(request.url());
     if (protocol !== 'data:' && origin !== server.url) problems.push(`request to another host: ${request.url()}`);
   });
+  const page = await context.newPage();
+  visits.push({ page, context, problems, tolerated: [] });
   await page.goto(`${server.url}/${hash}`);
   return page;
 }

@@ -6,12 +6,23 @@ export interface Action {
   body: string;
   /** What else it is about, as it is: a filter, a patch. */
   detail?: string;
+  /** The label of the button that asked, whose ellipsis says that it asks. */
   label: string;
   danger?: boolean;
   /** How much it would be, counted by the server. */
-  preview?: () => Promise<{ count: number; text: string }>;
-  /** Does it; `progress` takes what to show meanwhile. Returns what to say afterwards. */
-  run: (progress: (text: string) => void) => Promise<string | { text: string; link?: { href: string; text: string } }>;
+  preview?: (counting: Work) => Promise<{ count: number; text: string }>;
+  /** Whether it is done part by part: then it tells how far it is, and can be stopped. */
+  inParts?: boolean;
+  /** Does it. Returns what to say afterwards. */
+  run: (work: Work) => Promise<string | { text: string; link?: { href: string; text: string } }>;
+}
+
+/** Something that takes a while. */
+export interface Work {
+  /** Aborted when the reader does not want it to go on. */
+  signal: AbortSignal;
+  /** Takes how many it is so far. */
+  reached: (count: number) => void;
 }
 
 class Asked {

@@ -46,7 +46,8 @@ async function problem(answer: Response): Promise<ApiError> {
   return new ApiError(answer.status, kind, body.detail ?? body.title ?? answer.statusText, body.errors ?? []);
 }
 
-export async function call<T>(method: string, url: string, body?: unknown): Promise<T> {
+/** An aborted call throws what its signal was aborted with. */
+export async function call<T>(method: string, url: string, body?: unknown, signal?: AbortSignal): Promise<T> {
   let answer: Response;
   try {
     answer = await fetch(url, {
@@ -54,8 +55,10 @@ export async function call<T>(method: string, url: string, body?: unknown): Prom
       credentials: 'same-origin',
       headers: body === undefined ? {} : { 'Content-Type': 'application/json' },
       ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+      ...(signal ? { signal } : {}),
     });
   } catch {
+    signal?.throwIfAborted();
     throw new ApiError(0, 'unreachable', 'The server does not answer.');
   }
   if (!answer.ok) {
@@ -66,6 +69,8 @@ export async function call<T>(method: string, url: string, body?: unknown): Prom
   return (await answer.json()) as T;
 }
 
-export const get = <T>(url: string, query?: Query): Promise<T> => call<T>('GET', url + search(query));
-export const post = <T>(url: string, body?: unknown): Promise<T> => call<T>('POST', url, body);
-export const del = <T>(url: string, query?: Query): Promise<T> => call<T>('DELETE', url + search(query));
+export const get = <T>(url: string, query?: Query, signal?: AbortSignal): Promise<T> =>
+  call<T>('GET', url + search(query), undefined, signal);
+export const post = <T>(url: string, body?: unknown, signal?: AbortSignal): Promise<T> => call<T>('POST', url, body, signal);
+export const del = <T>(url: string, query?: Query, signal?: AbortSignal): Promise<T> =>
+  call<T>('DELETE', url + search(query), undefined, signal);

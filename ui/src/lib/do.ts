@@ -2,7 +2,8 @@
 
 import { actions } from './actions.svelte';
 import { ApiError, del, path, post, type Query } from './api';
-import { act, preview } from './bulk';
+import { act, preview, type Done } from './bulk';
+import { clock } from './clock.svelte';
 import { count } from './format';
 import { waiting } from './gates';
 import { m } from './i18n/index.svelte';
@@ -14,6 +15,12 @@ import type { Job, Lane, Replay } from './types';
 
 /** Something about what is shown may have changed: pages that do not hear of it by the stream load again. */
 type After = () => void;
+
+/** What a bulk action says when it has ended. */
+const ended = ({ count: many, stopped }: Done, say: (many: number, shown: string) => string): string => {
+  const said = say(many, count(many));
+  return stopped ? m.common.stopped(said) : said;
+};
 
 export function pauseLane(lane: Lane): void {
   actions.ask({
@@ -48,42 +55,45 @@ export function purgeLane(lane: string): void {
   actions.ask({
     title: m.lanes.purgeTitle(lane),
     body: m.lanes.purgeBody(lane),
-    label: m.lanes.purge.replace('…', ''),
+    label: m.lanes.purge,
     danger: true,
-    preview: async () => {
-      const found = await Promise.all(parts.map((filter) => preview('/v1/jobs', filter)));
-      const jobs = found.reduce((a, b) => a + b, 0);
+    inParts: true,
+    preview: async ({ signal, reached }) => {
+      let jobs = 0;
+      for (const filter of parts) {
+        const before = jobs;
+        jobs += await preview('/v1/jobs', filter, { signal, reached: (n) => reached(before + n) });
+      }
       return { count: jobs, text: m.jobs.counted(jobs, count(jobs)) };
     },
-    run: async (progress) => {
-      let done = 0;
+    run: async ({ signal, reached }) => {
+      let all: Done = { count: 0, stopped: false };
       for (const filter of parts) {
-        const before = done;
-        done += await act('/v1/jobs', filter, (n) => progress(m.jobs.cancelled(before + n, count(before + n))));
+        const before = all.count;
+        const done = await act('/v1/jobs', filter, { signal, reached: (n) => reached(before + n) });
+        all = { count: before + done.count, stopped: done.stopped };
+        if (all.stopped) break;
       }
-      return m.jobs.cancelled(done, count(done));
+      return ended(all, m.jobs.cancelled);
     },
   });
 }
 
-const shown = (filter: Filter): string => filterWords(m, filter).join('\n');
+const shown = (filter: Filter): string => filterWords(m, filter, clock.now).join('\n');
 
 export function cancelJobs(filter: Filter, after: After): void {
   actions.ask({
     title: m.jobs.bulkTitle,
     body: m.jobs.bulkBody,
     detail: shown(filter),
-    label: m.jobs.bulk.replace('…', ''),
+    label: m.jobs.bulk,
     danger: true,
-    preview: async () => {
-      const jobs = await preview('/v1/jobs', filter);
+    inParts: true,
+    preview: async (counting) => {
+      const jobs = await preview('/v1/jobs', filter, counting);
       return { count: jobs, text: m.jobs.counted(jobs, count(jobs)) };
     },
-    run: async (progress) => {
-      const done = await act('/v1/jobs', filter, (n) => progress(m.jobs.cancelled(n, count(n))));
-      after();
-      return m.jobs.cancelled(done, count(done));
-    },
+    run: async (work) => ended(await act('/v1/jobs', filter, work).finally(after), m.jobs.cancelled),
   });
 }
 
@@ -91,7 +101,7 @@ export function cancelJob(job: Job, after: After): void {
   actions.ask({
     title: m.job.cancelTitle,
     body: m.job.cancelBody(job.id),
-    label: m.job.cancel.replace('…', ''),
+    label: m.job.cancel,
     danger: true,
     run: async () => {
       await del(path`/v1/jobs/${job.jobId}`);
@@ -105,7 +115,7 @@ export function resetUpstream(name: string): void {
   actions.ask({
     title: m.upstreams.resetTitle(name),
     body: m.upstreams.resetBody(name),
-    label: m.upstreams.reset.replace('…', ''),
+    label: m.upstreams.reset,
     run: async () => {
       await post(path`/v1/breakers/${name}/reset`);
       return m.upstreams.resetDone(name);
@@ -123,7 +133,7 @@ export function replayLetter(
     title: m.letters.replayOneTitle,
     body: `${m.letters.replayOneBody(letter.outboxId)}${patch === undefined ? '' : ` ${m.letters.replayPatched}`}`,
     ...(patch === undefined ? {} : { detail: JSON.stringify(patch, null, 2) }),
-    label: m.letters.replay.replace('…', ''),
+    label: m.letters.replay,
     run: async () => {
       const accepted = await post<{ jobId?: string }>(path`/v1/dead-letters/${letter.jobId}/replay`, patch);
       after(accepted.jobId);
@@ -137,7 +147,7 @@ export function discardLetter(letter: { jobId: string; outboxId: string }, after
   actions.ask({
     title: m.letters.discardTitle,
     body: m.letters.discardBody(letter.outboxId),
-    label: m.letters.discard.replace('…', ''),
+    label: m.letters.discard,
     danger: true,
     run: async () => {
       await del(path`/v1/dead-letters/${letter.jobId}`);
@@ -165,18 +175,20 @@ function askForEach(
     title,
     body,
     detail: [...names, ...(letters.length > NAMED ? ['…'] : [])].join('\n'),
-    label: label.replace('…', ''),
+    label,
     danger,
     preview: async () => ({ count: letters.length, text: m.letters.chosen(letters.length, count(letters.length)) }),
-    run: async (progress) => {
+    inParts: true,
+    run: async ({ signal, reached }) => {
       for (const [i, { jobId }] of letters.entries()) {
+        if (signal.aborted) return ended({ count: i, stopped: true }, said);
         await act(path`/v1/dead-letters/${jobId}`).catch((error: unknown) => {
           if (!(error instanceof ApiError && error.status === 404)) throw error;
         });
         done(jobId);
-        progress(m.letters.progress(count(i + 1), count(letters.length)));
+        reached(i + 1);
       }
-      return said(letters.length, count(letters.length));
+      return ended({ count: letters.length, stopped: false }, said);
     },
   });
 }
@@ -196,9 +208,9 @@ export function replayLetters(filter: Filter, after: After): void {
     title: m.letters.replayTitle,
     body: m.letters.replayBody,
     detail: shown(filter) || m.letters.everything,
-    label: m.letters.replay.replace('…', ''),
-    preview: async () => {
-      const { matched } = await post<{ matched: number }>('/v1/dead-letters/replay', { filter, dryRun: true });
+    label: m.letters.replay,
+    preview: async ({ signal }) => {
+      const { matched } = await post<{ matched: number }>('/v1/dead-letters/replay', { filter, dryRun: true }, signal);
       return { count: matched, text: m.letters.counted(matched, count(matched)) };
     },
     run: async () => {
@@ -214,17 +226,14 @@ export function purgeLetters(filter: Filter, after: After): void {
     title: m.letters.purgeTitle,
     body: m.letters.purgeBody,
     detail: shown(filter),
-    label: m.letters.purgeAll.replace('…', ''),
+    label: m.letters.purgeAll,
     danger: true,
-    preview: async () => {
-      const letters = await preview('/v1/dead-letters', filter);
+    inParts: true,
+    preview: async (counting) => {
+      const letters = await preview('/v1/dead-letters', filter, counting);
       return { count: letters, text: m.letters.counted(letters, count(letters)) };
     },
-    run: async (progress) => {
-      const done = await act('/v1/dead-letters', filter, (n) => progress(m.letters.purged(n, count(n))));
-      after();
-      return m.letters.purged(done, count(done));
-    },
+    run: async (work) => ended(await act('/v1/dead-letters', filter, work).finally(after), m.letters.purged),
   });
 }
 
@@ -232,7 +241,7 @@ export function stopReplay(replay: Replay, after: After): void {
   actions.ask({
     title: m.letters.stopTitle,
     body: m.letters.stopBody,
-    label: m.letters.stop.replace('…', ''),
+    label: m.letters.stop,
     danger: true,
     run: async () => {
       await del(path`/v1/dead-letters/replays/${replay.replayId}`);

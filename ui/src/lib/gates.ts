@@ -14,6 +14,9 @@ export interface Lock {
 
 const ERRORS = new Set(['circuit_open', 'cooldown', 'upstream_retry_after']);
 
+/** Whether a gate with this reason closes because of errors. */
+export const isError = (reason: string): boolean => ERRORS.has(reason);
+
 /** Share of the limit that is left. */
 export function left(gate: Gate): number | undefined {
   const { level, limit, reason } = gate;
@@ -32,12 +35,12 @@ export function left(gate: Gate): number | undefined {
 }
 
 export function lock(gate: Gate): Lock {
-  const tone = gate.open ? 'ok' : ERRORS.has(gate.reason) ? 'bad' : 'wait';
+  const tone = gate.open ? 'ok' : isError(gate.reason) ? 'bad' : 'wait';
   return { gate, left: left(gate), tone };
 }
 
 /** A gate that limits how much passes; breakers and cooldowns only say whether. */
-const measures = (gate: Gate): boolean => !ERRORS.has(gate.reason) && left(gate) !== undefined;
+const measures = (gate: Gate): boolean => !isError(gate.reason) && left(gate) !== undefined;
 
 /**
  * The gate of an upstream to show where there is room for one: the one that holds the lane, else the closed one that opens last,
@@ -95,7 +98,7 @@ const MOMENT_MS = 1000;
  * errors have closed is shown to the end.
  */
 export function holds(gate: { reason: string; until?: string | null }, now: number): boolean {
-  const known = gate.until != null && gate.reason !== 'concurrency' && !ERRORS.has(gate.reason);
+  const known = gate.until != null && gate.reason !== 'concurrency' && !isError(gate.reason);
   return !known || Date.parse(gate.until ?? '') - now > MOMENT_MS;
 }
 
@@ -104,7 +107,7 @@ export function laneTone(lane: Lane, now: number): Tone {
   if (lane.paused) return 'wait';
   const { held } = lane;
   if (held && waiting(lane) > 0 && holds(held, now)) {
-    return ERRORS.has(held.reason) || held.reason === 'rules_gone' || held.reason === 'store_unavailable' ? 'bad' : 'wait';
+    return isError(held.reason) || held.reason === 'rules_gone' || held.reason === 'store_unavailable' ? 'bad' : 'wait';
   }
   return passing(lane) === 0 && waiting(lane) === 0 && lane.processing === 0 ? 'idle' : 'ok';
 }

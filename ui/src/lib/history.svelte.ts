@@ -1,3 +1,4 @@
+import { untrack } from 'svelte';
 import { get, type Query } from './api';
 import { clock } from './clock.svelte';
 import { covering, RANGES } from './history';
@@ -7,7 +8,12 @@ import { router } from './router.svelte';
 import type { History } from './types';
 
 /** Points are of a minute; the one under way is worth asking for a few times. */
-const REFRESH_MS = 15_000;
+const LEAST_REFRESH_MS = 15_000;
+/** Less than this share of a chart cannot be seen. */
+const SEEN = 1 / 240;
+
+/** How often a history of so many minutes is worth asking for, while something happens. */
+export const refreshMs = (minutes: number): number => Math.max(LEAST_REFRESH_MS, minutes * 60_000 * SEEN);
 
 /** The range in the address, else the smallest that covers the life of the server. */
 export function chosenMinutes(): number {
@@ -17,17 +23,27 @@ export function chosenMinutes(): number {
   return startedAt ? covering(clock.now - Date.parse(startedAt)) : 60;
 }
 
+interface Wanted extends Query {
+  minutes: number;
+}
+
 /** The history of something, kept current while the component that asks is shown; nothing is asked while `query` is false. */
-export function watchHistory<P>(query: () => Query | false): Resource<History<P>> {
+export function watchHistory<P>(query: () => Wanted | false): Resource<History<P>> {
   const history = new Resource<History<P>>(() => get<History<P>>('/v1/history', query() || {}));
+  /** What had been heard when it was last asked for. */
+  let heard = 0;
   $effect(() => {
     if (!query()) return;
+    heard = untrack(() => live.changes);
     void history.load();
-    const timer = setInterval(() => history.refresh(0), REFRESH_MS);
-    return () => {
-      clearInterval(timer);
-      history.dispose();
-    };
+    return () => history.dispose();
+  });
+  // Where nothing happens there is nothing new to draw.
+  $effect(() => {
+    if (live.changes === heard) return;
+    heard = live.changes;
+    const wanted = untrack(query);
+    if (wanted) history.refresh(refreshMs(wanted.minutes));
   });
   return history;
 }

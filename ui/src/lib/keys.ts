@@ -19,11 +19,26 @@ const WAIT_MS = 1500;
 
 export type Stroke = { do: 'help' } | { do: 'search' } | { do: 'go'; page: Page } | { do: 'nothing' };
 
+/** What of a keyboard event says which key it was. */
+export type Press = Pick<KeyboardEvent, 'key' | 'code'>;
+
+/** The key of a Latin layout: where letters are Cyrillic or Greek, the place of the key says which is meant. */
+export function latin({ key, code }: Press): string {
+  if (/^[^\p{Script=Latin}\P{L}]$/u.test(key) && /^Key[A-Z]$/.test(code)) {
+    const letter = code.slice(3);
+    return key === key.toLowerCase() ? letter.toLowerCase() : letter;
+  }
+  // The Russian layout has these where `/` and `?` are on an English keyboard.
+  if (code === 'Slash') return { '.': '/', ',': '?' }[key] ?? key;
+  return key;
+}
+
 export class Keys {
   #prefixAt = Number.NEGATIVE_INFINITY;
 
   /** What a key means that is pressed outside of fields and dialogs. */
-  press(key: string, now: number): Stroke {
+  press(press: Press, now: number): Stroke {
+    const key = latin(press);
     const prefixed = now - this.#prefixAt < WAIT_MS;
     this.#prefixAt = Number.NEGATIVE_INFINITY;
     if (prefixed) {

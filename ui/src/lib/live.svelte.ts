@@ -37,6 +37,8 @@ class Live {
   connection = $state<Connection>('connecting');
   /** Whether anything was heard yet. */
   ready = $state(false);
+  /** Counts what was heard: to notice that something has changed. */
+  changes = $state(0);
   /** Whose view is followed; undefined while nothing is. */
   #who: string | undefined;
   #line: Line | undefined;
@@ -133,6 +135,7 @@ class Live {
   #hear(event: Event): void {
     if (event.type === 'snapshot') clock.set(event.data.at);
     this.#state = reduce(this.#state, event);
+    this.changes++;
     this.ready = true;
   }
 

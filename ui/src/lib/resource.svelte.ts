@@ -8,7 +8,8 @@ export class Resource<T> {
   loading = $state(false);
   #turn = 0;
   #lastLoad = 0;
-  #later: ReturnType<typeof setTimeout> | undefined;
+  /** Gives up the load that is planned. */
+  #unplan: (() => void) | undefined;
 
   constructor(private readonly fetcher: () => Promise<T>) {}
 
@@ -36,20 +37,26 @@ export class Resource<T> {
     this.error = undefined;
   }
 
-  /** Loads again soon, at most once per `everyMs`: for what the stream says has changed. */
+  /** Loads again soon, at most once per `everyMs`: for what the stream says has changed. While nobody looks, that waits. */
   refresh(everyMs = 2000): void {
-    if (this.#later !== undefined) return;
-    const wait = Math.max(0, this.#lastLoad + everyMs - Date.now());
-    this.#later = setTimeout(() => {
-      this.#later = undefined;
-      if (!document.hidden) void this.load();
-    }, wait);
+    if (this.#unplan) return;
+    const due = () => {
+      if (document.hidden) {
+        document.addEventListener('visibilitychange', due, { once: true });
+        this.#unplan = () => document.removeEventListener('visibilitychange', due);
+        return;
+      }
+      this.#unplan = undefined;
+      void this.load();
+    };
+    const timer = setTimeout(due, Math.max(0, this.#lastLoad + everyMs - Date.now()));
+    this.#unplan = () => clearTimeout(timer);
   }
 
   /** No more loads: the page is gone. */
   dispose(): void {
     this.#turn++;
-    clearTimeout(this.#later);
-    this.#later = undefined;
+    this.#unplan?.();
+    this.#unplan = undefined;
   }
 }

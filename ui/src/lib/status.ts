@@ -93,7 +93,7 @@ export function need(m: Messages, item: Need, now: number, alert?: Alert): { wha
     case 'differs':
       return {
         what: m.needs.differs(text(args.process), number(args.count), count(number(args.count))),
-        itself: m.needs.masks,
+        itself: m.needs.newestRules,
       };
     case 'alert':
       return {
@@ -127,10 +127,13 @@ function fromArgs(args: Args): AlertLike {
   };
 }
 
+/** Alerts whose sentence says how much it is. */
+const MEASURED = new Set(['dead_letters', 'dead_letter_rate', 'tenant_dead_letters', 'oldest_wait', 'redis_memory']);
+
 export function alertText(m: Messages, alert: AlertLike): string {
   const known = m.alerts.text as Record<string, (a: AlertArgs) => string>;
   const say = Object.hasOwn(known, alert.name) ? known[alert.name] : undefined;
-  if (!say || (alert.value === undefined && /lette|wait|memory/.test(alert.name))) {
+  if (!say || (alert.value === undefined && MEASURED.has(alert.name))) {
     return alert.text.replace(/^Resolved: /, '').replace(/`([^`]*)`/g, (_, name: string) => em(name));
   }
   const value = alert.value ?? 0;

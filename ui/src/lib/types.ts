@@ -28,6 +28,10 @@ export const PRIORITIES: readonly Priority[] = ['high', 'normal', 'low'];
 export const STATUSES = ['pending', 'queued', 'processing', 'completed', 'failed', 'dropped', 'cancelled'] as const;
 export type JobStatus = (typeof STATUSES)[number];
 
+const FINAL: ReadonlySet<string> = new Set<JobStatus>(['completed', 'failed', 'dropped', 'cancelled']);
+/** Whether a job with this status changes no more. Events that end a job have the names of these statuses. */
+export const isFinal = (status: string): boolean => FINAL.has(status);
+
 export interface Gate {
   upstream?: string;
   reason: Reason;

@@ -1,6 +1,6 @@
 /** A job's timeline as bars: what it waited for and what each call took. */
 
-import type { Job, Reason, TimelineEntry } from './types';
+import { isFinal, type Job, type Reason, type TimelineEntry } from './types';
 
 export type BarKind = 'queued' | 'backoff' | 'chain' | 'call' | 'awaiting';
 
@@ -30,109 +30,125 @@ export interface Waterfall {
 /** Up to this it did not wait: so long it takes to go from one step to the next. */
 const NO_WAIT_MS = 2;
 
-const FINAL = new Set(['completed', 'failed', 'dropped', 'cancelled']);
+/** Whether an upstream has the job; else it waits. */
+export const isSent = ({ kind }: Pick<Bar, 'kind'>): boolean => kind === 'call' || kind === 'awaiting';
 
-/** Whether the entry ends the job: `failed` with an upstream is one failed call. */
-function isFinal(entry: TimelineEntry, last: boolean): boolean {
-  return FINAL.has(entry.event) && (entry.event !== 'failed' || (last && entry.upstream === undefined));
+/** What an event does to the state of a job. */
+interface Step {
+  /** How the call ended, if it was one that was under way. */
+  outcome?: NonNullable<Bar['outcome']>;
+  /** The state that begins; absent if the job has ended, or is about to. */
+  next?: BarKind;
+}
+
+const STEPS: Readonly<Record<string, Step>> = {
+  accepted: { next: 'queued' },
+  started: { next: 'call' },
+  failed: { outcome: 'failed', next: 'queued' },
+  retry_scheduled: { outcome: 'failed', next: 'backoff' },
+  waits_for_rest_of_chain: { outcome: 'failed', next: 'chain' },
+  taken_up: { outcome: 'lost', next: 'queued' },
+  released: { outcome: 'ended', next: 'queued' },
+  awaiting: { outcome: 'ok', next: 'awaiting' },
+  served: {},
+};
+
+/** Of events that end the job. */
+const ENDS: Readonly<Record<string, Step>> = {
+  completed: { outcome: 'ok' },
+  failed: { outcome: 'failed' },
+  dropped: { outcome: 'ended' },
+  cancelled: { outcome: 'ended' },
+};
+
+/** `failed` is one failed call, unless it comes last and names no upstream: then the job has failed. */
+function stepOf(entry: TimelineEntry, isLast: boolean): Step | undefined {
+  const ends = isFinal(entry.event) && (entry.event !== 'failed' || (isLast && entry.upstream === undefined));
+  return (ends ? ENDS : STEPS)[entry.event];
+}
+
+/** A state of the job, between the entry that began it and the one that ended it. */
+interface Phase {
+  kind: BarKind;
+  begin: TimelineEntry;
+  end?: { entry: TimelineEntry; step: Step };
+}
+
+/** The states that the job has been in, one after the other. */
+function* phases(timeline: TimelineEntry[]): Generator<Phase> {
+  let open: Phase | undefined;
+  for (const [i, entry] of timeline.entries()) {
+    const step = stepOf(entry, i === timeline.length - 1);
+    if (!step) continue;
+    if (open) yield { ...open, end: { entry, step } };
+    open = step.next && { kind: step.next, begin: entry };
+  }
+  if (open) yield open;
+}
+
+/** The bars of a state: one, or several where a wait had several causes. */
+function barsOf(phase: Phase, now: number): Bar[] {
+  const { kind, begin, end } = phase;
+  const from = Date.parse(begin.at);
+  const whole: Bar = { kind, from, to: end && Math.max(from, Date.parse(end.entry.at)) };
+  if (isSent(whole)) {
+    const outcome = end?.step.outcome;
+    return [
+      {
+        ...whole,
+        ...(begin.upstream === undefined ? {} : { upstream: begin.upstream }),
+        ...(outcome ? { outcome } : {}),
+        ...whyEnded(end?.entry),
+      },
+    ];
+  }
+  const [backoff, wait] = splitBackoff(whole, Date.parse(begin.detail ?? ''), now);
+  const waits = [...backoff, ...aroundHold({ ...wait, ...whyEnded(end?.entry) }, end?.entry.waited)];
+  return waits.filter(({ from, to }) => to === undefined || to - from > NO_WAIT_MS);
+}
+
+/** What the entry says of the failure that ended a state. */
+function whyEnded(entry: TimelineEntry | undefined): Pick<Bar, 'code' | 'detail'> {
+  if (!entry || !isFinal(entry.event)) return {};
+  return {
+    ...(entry.code ? { code: entry.code } : {}),
+    ...(entry.detail && entry.event === 'failed' ? { detail: entry.detail } : {}),
+  };
+}
+
+/** A backoff lasts as long as it was scheduled to; what follows is a wait in the queue. */
+function splitBackoff(wait: Bar, scheduled: number, now: number): [backoff: Bar[], wait: Bar] {
+  if (wait.kind !== 'backoff' || !(scheduled <= (wait.to ?? now))) return [[], wait];
+  const over = Math.max(wait.from, scheduled);
+  return [[{ ...wait, to: over }], { ...wait, kind: 'queued', from: over }];
+}
+
+/** A wait before, during and after what held the lane. */
+function aroundHold(wait: Bar, held: TimelineEntry['waited']): Bar[] {
+  if (!held || wait.to === undefined) return [wait];
+  const since = Math.max(wait.from, Date.parse(held.since));
+  const until = Math.min(wait.to, Date.parse(held.until));
+  if (!(since < until)) return [wait];
+  return [
+    { ...wait, to: since },
+    { ...wait, from: since, to: until, reason: held.reason },
+    { ...wait, from: until },
+  ];
 }
 
 export function waterfall(job: Pick<Job, 'timeline' | 'expiresAt' | 'status'>, now: number): Waterfall {
-  const bars: Bar[] = [];
-  let open: Bar | undefined;
   let calls = 0;
-
-  const close = (at: number, outcome?: Bar['outcome'], entry?: TimelineEntry) => {
-    if (!open) return;
-    open.to = Math.max(open.from, at);
-    if (outcome && (open.kind === 'call' || open.kind === 'awaiting')) open.outcome = outcome;
-    if (entry?.code) open.code = entry.code;
-    if (entry?.detail && entry.event === 'failed') open.detail = entry.detail;
-    if (open.to - open.from > NO_WAIT_MS || open.kind === 'call' || open.kind === 'awaiting') bars.push(open);
-    open = undefined;
-  };
-  const begin = (bar: Bar) => {
-    open = bar;
-  };
-
-  /** Splits the wait that ends at `at` into what held the lane, and the rest. */
-  const waited = (entry: TimelineEntry, at: number) => {
-    if (!entry.waited || !open || open.kind === 'call' || open.kind === 'awaiting') return;
-    const { kind } = open;
-    const since = Math.max(open.from, Date.parse(entry.waited.since));
-    const until = Math.min(at, Date.parse(entry.waited.until));
-    if (!(since < until)) return;
-    close(since);
-    begin({ kind, from: since, to: undefined, reason: entry.waited.reason });
-    close(until);
-    begin({ kind, from: until, to: undefined });
-  };
-
-  job.timeline.forEach((entry, i) => {
-    const at = Date.parse(entry.at);
-    const last = i === job.timeline.length - 1;
-    if (isFinal(entry, last)) {
-      close(at, entry.event === 'completed' ? 'ok' : entry.event === 'failed' ? 'failed' : 'ended', entry);
-      return;
-    }
-    switch (entry.event) {
-      case 'accepted':
-        begin({ kind: 'queued', from: at, to: undefined });
-        break;
-      case 'started':
-        waited(entry, at);
-        close(at);
-        begin({ kind: 'call', from: at, to: undefined, call: ++calls, ...named(entry) });
-        break;
-      case 'failed':
-        close(at, 'failed', entry);
-        begin({ kind: 'queued', from: at, to: undefined });
-        break;
-      case 'retry_scheduled': {
-        close(at, 'failed');
-        const until = Date.parse(entry.detail ?? '');
-        begin({ kind: 'backoff', from: at, to: undefined });
-        if (Number.isFinite(until) && until <= nextStart(job.timeline, i, now)) {
-          close(until);
-          begin({ kind: 'queued', from: until, to: undefined });
-        }
-        break;
-      }
-      case 'waits_for_rest_of_chain':
-        close(at, 'failed');
-        begin({ kind: 'chain', from: at, to: undefined });
-        break;
-      case 'taken_up':
-        close(at, 'lost');
-        begin({ kind: 'queued', from: at, to: undefined });
-        break;
-      case 'released':
-        close(at, 'ended');
-        begin({ kind: 'queued', from: at, to: undefined });
-        break;
-      case 'awaiting':
-        close(at, 'ok');
-        begin({ kind: 'awaiting', from: at, to: undefined, ...named(entry) });
-        break;
-      case 'served':
-        close(at);
-        break;
-    }
-  });
-  if (open) bars.push(open);
-
-  const first = job.timeline[0];
-  const from = first ? Date.parse(first.at) : now;
-  const ended = job.timeline.at(-1);
-  const to = FINAL.has(job.status) && ended ? Date.parse(ended.at) : now;
-  const end = Math.max(to, from + 1);
-  const expires = job.expiresAt ? Date.parse(job.expiresAt) : undefined;
-  return { from, to: end, bars, expires: expires !== undefined && expires <= end + (end - from) ? expires : undefined };
+  const bars = [...phases(job.timeline)]
+    .flatMap((phase) => barsOf(phase, now))
+    .map((bar) => (bar.kind === 'call' ? { ...bar, call: ++calls } : bar));
+  return { bars, ...extent(job, now) };
 }
 
-const named = (entry: TimelineEntry) => (entry.upstream === undefined ? {} : { upstream: entry.upstream });
-
-function nextStart(timeline: TimelineEntry[], after: number, now: number): number {
-  const next = timeline[after + 1];
-  return next ? Date.parse(next.at) : now;
+/** From when to when it is shown, and whether the end of its TTL is. */
+function extent(job: Pick<Job, 'timeline' | 'expiresAt' | 'status'>, now: number): Omit<Waterfall, 'bars'> {
+  const [first, last] = [job.timeline[0], job.timeline.at(-1)];
+  const from = first ? Date.parse(first.at) : now;
+  const to = Math.max(isFinal(job.status) && last ? Date.parse(last.at) : now, from + 1);
+  const expires = job.expiresAt ? Date.parse(job.expiresAt) : undefined;
+  return { from, to, expires: expires !== undefined && expires <= to + (to - from) ? expires : undefined };
 }

@@ -1,7 +1,7 @@
 import { beforeEach, describe, expect, test } from 'vitest';
 import { setFormat } from './format';
 import { en } from './i18n/en';
-import { filterWords, opens } from './words';
+import { filterWords, opens, progressText } from './words';
 
 const NOW = Date.parse('2026-11-17T17:00:00Z');
 const inSeconds = (seconds: number) => new Date(NOW + seconds * 1000).toISOString();
@@ -29,7 +29,7 @@ describe('when a gate opens', () => {
 });
 
 test('a filter is shown in words', () =>
-  expect(filterWords(en, { tenant: 'acme', status: 'queued', since: '24h', other: 'x' })).toEqual([
+  expect(filterWords(en, { tenant: 'acme', status: 'queued', since: '24h', other: 'x' }, NOW)).toEqual([
     'Tenant: acme',
     'Status: queued',
     'From: 24 h',
@@ -37,8 +37,15 @@ test('a filter is shown in words', () =>
   ]));
 
 test('only times are read as times', () =>
-  expect(filterWords(en, { code: '550', tenant: '24h', until: '2026-11-17T17:00:00.000Z' })).toEqual([
+  expect(filterWords(en, { code: '550', tenant: '24h', until: '2026-11-17T17:00:00.000Z' }, NOW)).toEqual([
     'Code: 550',
     'Tenant: 24h',
-    'Until: 2026-11-17 17:00:00.000 UTC',
+    'Until: 14:00:00 · 2026-11-17 17:00:00.000 UTC',
   ]));
+
+test('progress says how far it is, how fast, and when it will be done', () => {
+  const say = (done: number, seconds: number) => progressText(en, done, 10_000, seconds).replace(/\s/g, ' ');
+  expect(say(0, 0)).toBe('0 of 10,000');
+  expect(say(2000, 2.5)).toBe('2,000 of 10,000 · 800/s · done in 10 s');
+  expect(say(10_000, 10)).toBe('10,000 of 10,000 · 1,000/s');
+});

@@ -1,7 +1,8 @@
 /** What gates say, in the reader's language. */
 
-import { count, duration, rate, utc, wholeSeconds } from './format';
+import { both, count, duration, rate, utc, wholeSeconds } from './format';
 import type { Messages } from './i18n/en';
+import { pace, type Pace } from './pace';
 import type { Gate, JobStatus } from './types';
 
 /** The level of a gate: `58 / 60 per min`. */
@@ -49,14 +50,25 @@ export function opens(m: Messages, gate: Pick<Gate, 'reason'> & { open?: boolean
 export const paceText = (m: Messages, perSecond: number, adaptive: boolean): string =>
   adaptive ? m.overview.adaptive(rate(perSecond)) : rate(perSecond);
 
-/** A filter, one part after the other: `Tenant: acme`. */
-export function filterWords(m: Messages, filter: Record<string, string>): string[] {
+/** How fast something goes on, and when it will be done. */
+export function speedWords(m: Messages, { perSecond, leftSec }: Pace): string[] {
+  if (perSecond === 0) return [];
+  return [rate(perSecond), ...(leftSec === undefined ? [] : [m.letters.ready(m.common.in(wholeSeconds(leftSec)))])];
+}
+
+/** How far something is that has gone on for some seconds: `2,000 of 10,000 · 800/s · done in 10 s`. */
+export function progressText(m: Messages, done: number, total: number, seconds: number): string {
+  return [m.letters.progress(count(done), count(total)), ...speedWords(m, pace(done, total - done, seconds))].join(' · ');
+}
+
+/** A filter, one part after the other: `Tenant: acme`. Times are local, as in the fields of a filter, and in UTC. */
+export function filterWords(m: Messages, filter: Record<string, string>, now: number): string[] {
   const { id, lane, tenant, status, code } = m.words;
   const names: Record<string, string> = { id, lane, tenant, status, code, since: m.jobs.since, until: m.jobs.until };
   const value = (name: string, text: string) => {
     if (name === 'status') return m.jobStatus[text as JobStatus] ?? text;
     if (name !== 'since' && name !== 'until') return text;
-    return m.jobs.sinceRanges[text as keyof typeof m.jobs.sinceRanges] ?? (utc(text) || text);
+    return m.jobs.sinceRanges[text as keyof typeof m.jobs.sinceRanges] ?? (utc(text) ? both(text, now) : text);
   };
   return Object.entries(filter).map(([name, text]) => `${names[name] ?? name}: ${value(name, text)}`);
 }

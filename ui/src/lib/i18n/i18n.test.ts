@@ -33,6 +33,9 @@ function texts(value: unknown, at = ''): [string, string][] {
   return Object.entries(value as object).flatMap(([key, one]) => texts(one, `${at}.${key}`));
 }
 
+/** Names, units and words that are the same in several languages. */
+const SHARED = /\b(jobs?|tenants?|upstreams?|Retry-After|TTL|id|menu|normal|status|ms|min|[KMGT]iB)\b/gi;
+
 describe.each([
   ['pt-BR', ptBR],
   ['ru', ru],
@@ -46,6 +49,11 @@ describe.each([
         .sort(),
     );
     for (const [at, text] of own) expect(text.trim(), at).not.toBe('');
+  });
+
+  test('is translated: what is as in English is a name, a unit or a word of both', () => {
+    const english = new Map(texts(en));
+    for (const [at, text] of own) if (english.get(at) === text) expect(text.replace(SHARED, ''), at).not.toMatch(/\p{L}{2}/u);
   });
 
   test('says the same things: names and numbers appear in both', () => {

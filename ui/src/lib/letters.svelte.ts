@@ -1,0 +1,89 @@
+/** The dead letters that match a filter: the list, how many there are by code and by tenant, and the replays. */
+
+import { untrack } from 'svelte';
+import { get, search } from './api';
+import { find } from './bulk';
+import { live } from './live.svelte';
+import { Paged, type Filter } from './paged.svelte';
+import { Resource } from './resource.svelte';
+import type { DeadLetter, Replay, Stats } from './types';
+
+/** Groups that are shown; the others are counted together. */
+const GROUPS = 8;
+/** A replay is asked how far it is this often while it runs: the stream says nothing of replays. */
+const PROGRESS_MS = 1000;
+
+export class Letters {
+  readonly list: Paged<DeadLetter>;
+  readonly byCode: Resource<Stats>;
+  readonly byTenant: Resource<Stats>;
+  readonly total: Resource<Stats>;
+  readonly #replays = new Resource(() => get<{ replays: Replay[] }>('/v1/dead-letters/replays'));
+
+  /** The newest first. */
+  readonly replays: Replay[] = $derived(this.#replays.data?.replays ?? []);
+  /** Whether one is under way. */
+  readonly replaying: boolean = $derived(this.replays.some(({ status }) => status === 'running' || status === 'counting'));
+  /** Letters of all lanes. */
+  readonly #known: number = $derived(live.lanes.reduce((sum, lane) => sum + lane.deadLetters, 0));
+
+  /** Follows `filter` while the component that makes it is shown; `changed` is called when it has changed. */
+  constructor(
+    private readonly filter: () => Filter,
+    changed: () => void,
+  ) {
+    const stats = (by: string, limit: number) =>
+      new Resource(() => get<Stats>('/v1/dead-letters/stats', { ...filter(), [by]: undefined, by, limit }));
+    this.byCode = stats('code', GROUPS);
+    this.byTenant = stats('tenant', GROUPS);
+    this.total = new Resource(() => get<Stats>('/v1/dead-letters/stats', { ...filter(), by: 'lane', limit: 1 }));
+    this.list = new Paged((from) =>
+      find<DeadLetter, { deadLetters: DeadLetter[]; cursor?: string }>(
+        '/v1/dead-letters',
+        filter(),
+        (page) => page.deadLetters,
+        from,
+      ),
+    );
+    $effect(() => this.#followFilter(changed));
+    $effect(() => this.#followCount());
+    $effect(() => this.#followReplays());
+    $effect(() => () => [this.list, ...this.#counts, this.#replays].forEach((one) => one.dispose()));
+  }
+
+  get #counts() {
+    return [this.byCode, this.byTenant, this.total];
+  }
+
+  load = (): void => {
+    for (const one of [this.list, ...this.#counts, this.#replays]) void one.load();
+  };
+
+  #followFilter(changed: () => void): void {
+    void search(this.filter());
+    untrack(() => {
+      this.list.reset();
+      changed();
+      this.load();
+    });
+  }
+
+  /** More or fewer letters than before: counts again. The list stays as it is under the reader's eyes unless it was empty. */
+  #followCount(): void {
+    void this.#known;
+    untrack(() => {
+      for (const one of this.#counts) one.refresh(3000);
+      if (this.list.ready && this.list.items.length === 0 && !this.list.hasMore) void this.list.load();
+    });
+  }
+
+  #followReplays(): (() => void) | undefined {
+    if (!this.replaying) return undefined;
+    const timer = setInterval(() => this.#replays.refresh(0), PROGRESS_MS);
+    return () => {
+      clearInterval(timer);
+      // What it has replayed is gone from the list.
+      untrack(this.load);
+    };
+  }
+}
