@@ -194,7 +194,10 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Close a breaker and clear its upstream's cooldown and Retry-After */
+        /**
+         * Close a breaker and clear its upstream's cooldown and Retry-After
+         * @description An upstream without a breaker is reset too; its breaker is shown as closed.
+         */
         post: operations["resetBreaker"];
         delete?: never;
         options?: never;
