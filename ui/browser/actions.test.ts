@@ -315,6 +315,18 @@ describe('dead letters', () => {
     expect(chosen.slice(0, 2)).not.toContain(left.deadLetters[0]?.jobId);
   });
 
+  test('a job whose letter is gone cannot be replayed from its page', async () => {
+    const [kept, gone] = await letters('acme', 'acme');
+    await server.call('DELETE', `/v1/dead-letters/${gone}`);
+    const page = await open(`#/jobs/${kept}`);
+    const replay = page.getByRole('button', { name: 'Replay…' });
+    await replay.waitFor();
+    await page.goto(`${server.url}/#/jobs/${gone}`);
+    await page.getByRole('heading', { level: 1, name: gone! }).waitFor();
+    await page.getByRole('region', { name: 'Timeline' }).waitFor();
+    expect(await replay.count()).toBe(0);
+  });
+
   test('stop a replay', async () => {
     await letters('wayne');
     await server.post('/v1/lanes/mail/pause');

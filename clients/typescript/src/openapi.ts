@@ -1933,6 +1933,8 @@ export interface components {
              * @description When it was accepted.
              */
             createdAt?: string | null;
+            /** @description Whether it is a dead letter, which can be replayed; absent if not. */
+            deadLetter?: boolean;
             /**
              * Format: date-time
              * @description When it expires: it is not started after this time.

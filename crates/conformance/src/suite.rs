@@ -266,6 +266,7 @@ macro_rules! suite {
         ]);
         $crate::theme!($open, dead_letters: [
             a_dead_letter_keeps_what_is_needed_to_understand_and_repeat,
+            a_job_says_whether_it_has_a_dead_letter,
             a_lane_without_dead_letters_keeps_none,
             a_dead_letter_is_removed_when_it_expires,
             the_oldest_letters_over_the_cap_are_removed_and_counted,

@@ -227,6 +227,8 @@ export interface Job {
   externalId?: string;
   lastFailure?: { reason: string; code?: string; at: Iso; upstream?: string };
   result?: { status: number; headers: Record<string, string[]>; body: unknown };
+  /** Whether it is kept as a dead letter. */
+  deadLetter?: boolean;
   timeline: TimelineEntry[];
 }
 

@@ -105,6 +105,7 @@ impl Engine {
             payload: job.payload.clone(),
             result: rare.and_then(|rare| rare.result.clone()),
             timeline: self.timeline(job),
+            dead_letter: lane.dead.get(job.id).is_some(),
         }
     }
 

@@ -75,6 +75,7 @@ layout_struct!(JobViewLayout<'a> = JobView {
     result: Option<Bytes<'a>>,
     timeline: Vec<EventLayout<'a>>,
     at: Option<&'a str>,
+    dead_letter: bool,
 });
 
 layout_struct!(EventLayout<'a> = Event<Name> { at: u64, kind: EventKindLayout<'a> });

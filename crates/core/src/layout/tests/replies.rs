@@ -312,6 +312,7 @@ fn job_view() -> JobView {
         payload: b"GET /score\0\xff".as_slice().into(),
         result: Some(b"score".as_slice().into()),
         timeline: timeline(),
+        dead_letter: true,
     }
 }
 
