@@ -2,7 +2,7 @@
 
 import type { Locator } from 'playwright-core';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import type { Alerts, History, Job, Lane, Policy, UpstreamPoint } from '../src/lib/types';
+import type { Alerts, History, Job, Lane, Policy, UpstreamPoint, Why } from '../src/lib/types';
 import { Server } from './support/server';
 import { byPath, upstream, type Upstream } from './support/upstream';
 import { until } from './support/until';
@@ -31,6 +31,9 @@ chain = ["third"]
 capacity = 1
 [upstreams.third]
 url = "${third.url}"
+[lanes.fair]
+chain = ["third"]
+tenant_rate = { acme = "1/h" }
 [lanes.proxy]
 mode = "direct"
 chain = ["limited"]
@@ -60,6 +63,7 @@ afterAll(async () => {
   await third?.close();
 });
 
+const job = (tenant: string) => ({ tenant, request: { path: '/' } });
 const words = async (locator: Locator) => (await locator.innerText()).replace(/\s+/g, ' ').trim();
 
 test('when a breaker opened and closed', async () => {
@@ -117,8 +121,21 @@ test('balances: what is owed, when a bucket is empty and when it is full', async
   expect(found.some.availableTokens).toBeGreaterThan(0);
 });
 
+test('a job that waits for a limit of its tenant says whose it is and until when', async () => {
+  const [first, second] = await server.enqueue('fair', [job('acme'), job('acme')]);
+  await server.until<Job>(`/v1/jobs/${first}`, ({ status }) => status === 'completed');
+  const why = await server.until<Why>(`/v1/jobs/${second}/why`, ({ reason }) => reason === 'rate_limit');
+  expect(why.tenant).toBe('acme');
+  const page = await visit(server, `#/jobs/${second}`);
+  const card = page.getByRole('region', { name: 'Why it waits' });
+  await card.getByRole('link', { name: 'Tenant acme' }).waitFor();
+  const opens = await card.locator('p time').getAttribute('datetime');
+  expect(opens).toBe(why.until);
+  expect(await words(card.getByRole('listitem'))).toMatch(/^Tenant acme rate limit 0 \/ 1 tokens opens in/);
+});
+
 test('a job is copied as a command that sends it again', async () => {
-  const job = await server.get<Job>(`/v1/jobs/${letters[0]}`);
+  const letter = await server.get<Job>(`/v1/jobs/${letters[0]}`);
   const page = await visit(server, `#/jobs/${letters[0]}`);
   await page.context().grantPermissions(['clipboard-read', 'clipboard-write']);
   await page.getByRole('button', { name: 'Copy as curl' }).click();

@@ -1709,14 +1709,20 @@ export interface components {
             limit?: number | null;
             /** @description Whether it admits a call now. */
             open: boolean;
+            /** @description The policy, for a limit by scope. */
+            policy?: string | null;
             /** @description The reason with which it denies. */
             reason: components["schemas"]["WaitReason"];
+            /** @description The scope of that limit: `upstream`, or the keyed hash of its value. */
+            scope?: string | null;
+            /** @description The tenant, for a limit per tenant of the lane. */
+            tenant?: string | null;
             /**
              * Format: date-time
              * @description When it opens, if known.
              */
             until?: string | null;
-            /** @description The upstream of the gate; absent for a gate of the lane. */
+            /** @description The upstream of the gate; absent for a gate of the lane or of a tenant. */
             upstream?: string | null;
         };
         /**
@@ -3345,7 +3351,7 @@ export interface components {
         /**
          * @description Why a job waits and until when.
          * @example {
-         *       "detail": "`fal` has no tokens left; the next comes at 01:50:36.",
+         *       "detail": "The token bucket of `fal` has too few tokens until 2026-11-16T01:50:36.120Z",
          *       "eta": "2026-11-16T01:50:36.120Z",
          *       "gates": [
          *         {
@@ -3360,6 +3366,7 @@ export interface components {
          *       "position": 3,
          *       "reason": "rate_limit",
          *       "status": "queued",
+         *       "until": "2026-11-16T01:50:36.120Z",
          *       "upstream": "fal",
          *       "willExpire": false
          *     }
@@ -3372,16 +3379,27 @@ export interface components {
              * @description When it will probably start.
              */
             eta?: string | null;
-            /** @description The gates of its upstreams. */
+            /** @description All gates that it must pass: those of its lane, its tenant, its upstreams and its limits by scope. */
             gates: components["schemas"]["Gate"][];
+            /** @description The policy of the bucket, if it waits for a limit by scope. */
+            policy?: string | null;
             /**
              * Format: int64
              * @description Approximate number of jobs ahead of it.
              */
             position: number;
             reason?: components["schemas"]["WaitReason"] | null;
+            /** @description The scope of that bucket: `upstream`, or the keyed hash of its value. */
+            scope?: string | null;
             /** @description The job's status. */
             status: components["schemas"]["JobStatus"];
+            /** @description Its tenant, if it waits for a limit of that tenant. */
+            tenant?: string | null;
+            /**
+             * Format: date-time
+             * @description Until when that holds it, if known.
+             */
+            until?: string | null;
             /** @description The upstream concerned. */
             upstream?: string | null;
             /** @description Whether it will have expired by then. */

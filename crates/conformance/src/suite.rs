@@ -368,6 +368,7 @@ macro_rules! suite {
             why_says_awaiting_webhook,
             why_names_the_lanes_own_gate,
             why_names_the_scoped_bucket,
+            why_shows_a_scoped_bucket_that_is_open,
             why_names_the_gate_of_the_chain_that_opens_first,
             why_says_that_a_job_will_expire,
             the_eta_grows_with_the_position,

@@ -101,14 +101,31 @@ pub struct Why {
     pub upstream: Option<Name>,
     /// Its tenant, if it waits for a limit of that tenant.
     pub of_tenant: Option<Arc<str>>,
+    /// The scoped bucket it waits for, if it waits for one.
+    pub of_bucket: Option<BucketId>,
+    /// Until when that holds it, if that is known.
+    pub until: Option<Time>,
     /// About how many jobs are ahead of it.
     pub position: u64,
     /// The estimated start, if one can be given.
     pub eta: Option<Time>,
     /// Whether it will expire before that.
     pub will_expire: bool,
-    /// The gates of its upstreams.
-    pub gates: Vec<(Name, Vec<GateView>)>,
+    /// All gates that it must pass: of its lane, its tenant, its upstreams and its scoped buckets.
+    pub gates: Vec<(GateOwner, GateView)>,
+}
+
+/// Whose gate it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum GateOwner {
+    /// The lane's.
+    Lane,
+    /// This tenant's in the lane.
+    Tenant(Arc<str>),
+    /// This upstream's, or that of one of its keys.
+    Upstream(Name),
+    /// This scoped bucket.
+    Bucket(BucketId),
 }
 
 /// A lane as shown.

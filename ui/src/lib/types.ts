@@ -28,8 +28,16 @@ export const PRIORITIES: readonly Priority[] = ['high', 'normal', 'low'];
 export const STATUSES = ['pending', 'queued', 'processing', 'completed', 'failed', 'dropped', 'cancelled'] as const;
 export type JobStatus = (typeof STATUSES)[number];
 
-export interface Gate {
-  upstream?: string;
+/** Whose a gate is; of the lane if nothing is given. */
+export interface Owner {
+  upstream?: string | null;
+  tenant?: string;
+  policy?: string;
+  /** `upstream`, or the keyed hash of a value. */
+  scope?: string;
+}
+
+export interface Gate extends Owner {
   reason: Reason;
   open: boolean;
   until: Iso | null;
@@ -232,10 +240,10 @@ export interface Job {
   timeline: TimelineEntry[];
 }
 
-export interface Why {
+export interface Why extends Owner {
   status: JobStatus;
   reason: Reason | null;
-  upstream: string | null;
+  until?: Iso | null;
   detail: string;
   position: number;
   eta: Iso | null;

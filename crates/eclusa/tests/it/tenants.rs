@@ -6,7 +6,7 @@ use eclusa::fake::{Answer, Behaviour, FakeUpstream, Latch};
 use serde_json::{Value, json};
 
 use crate::cli::{run_at, run_with};
-use crate::program::Program;
+use crate::program::{Program, millis};
 
 fn config(upstream: &FakeUpstream, lane: &str) -> String {
     format!(
@@ -98,6 +98,17 @@ async fn a_tenant_at_its_limit_sees_why_and_a_reload_lifts_it() {
     let why = program.get(&format!("/v1/jobs/{second}/why")).await.json();
     assert!(why["detail"].as_str().unwrap().starts_with("The token bucket of tenant `acme`"), "{why}");
     assert!(why["eta"].is_string(), "{why}");
+    assert_eq!(why["tenant"], "acme");
+    assert!(millis(&why["until"]) > 0 && millis(&why["until"]) <= millis(&why["eta"]), "{why}");
+    let gate = json!({ "tenant": "acme", "reason": "rate_limit", "open": false, "until": why["until"], "level": 0, "limit": 1 });
+    assert!(why["gates"].as_array().unwrap().contains(&gate), "{why}");
+    let out = run_at(&program.url(), &["why", &second]).await.ok();
+    let line = |words: &[&str]| out.lines().any(|line| line.split_whitespace().collect::<Vec<_>>() == words);
+    assert!(line(&["tenant", "acme"]) && line(&["until", why["until"].as_str().unwrap()]), "{out}");
+    assert!(
+        line(&["tenant", "acme", "bucket", "0/1", "tokens,", "too", "few", why["until"].as_str().unwrap()]),
+        "{out}"
+    );
     program.reload(&config(&upstream, "tenant_rate = { \"acme\" = \"2/day\" }"));
     program.logged("The config was reloaded", &[]).await;
     assert_eq!(program.why(&second).await, "rate_limit", "what was spent stays spent");

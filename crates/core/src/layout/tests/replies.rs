@@ -21,7 +21,9 @@ use crate::verbs::{
     EnqueueAnswer, Enqueued, Fired, Grant, LetterCounts, LetterPage, Polls, Replayed, ReplayedLetter,
     SettleAnswer, Settled, Swept,
 };
-use crate::views::{BucketPage, BucketView, JobPage, LaneView, Place, TenantView, UpstreamView, Why};
+use crate::views::{
+    BucketPage, BucketView, GateOwner, JobPage, LaneView, Place, TenantView, UpstreamView, Why,
+};
 
 /// Samples, each with the name of its golden file.
 pub(super) fn all() -> Vec<(&'static str, Reply)> {
@@ -354,11 +356,18 @@ fn why() -> Why {
         reason: Some(Reason::AwaitingWebhook),
         upstream: Some(name("ses")),
         of_tenant: Some("acme".into()),
+        of_bucket: Some(bucket_id()),
+        until: Some(time(8)),
         position: 4,
         eta: Some(time(9)),
         will_expire: true,
-        gates: vec![(name("ses"), gates())],
+        gates: owners().into_iter().cycle().zip(gates()).collect(),
     }
+}
+
+fn owners() -> Vec<GateOwner> {
+    let [lane, tenant] = [GateOwner::Lane, GateOwner::Tenant("acme".into())];
+    vec![lane, tenant, GateOwner::Upstream(name("ses")), GateOwner::Bucket(bucket_id())]
 }
 
 /// One gate for each reason.
