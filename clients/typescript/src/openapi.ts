@@ -3081,7 +3081,7 @@ export interface components {
              * @description The cursor of the next page; absent on the last page.
              */
             cursor?: number | null;
-            /** @description In no particular order. */
+            /** @description In no particular order, unless the busiest are asked for. */
             tenants: components["schemas"]["TenantFairnessMetrics"][];
         };
         /** @description One event in a job's timeline. */
@@ -5542,6 +5542,11 @@ export interface operations {
             query?: {
                 /** @description The `cursor` of the previous page. */
                 cursor?: number;
+                /**
+                 * @description Only this many tenants: the one that is served next, then those with the most waiting jobs, then those served most.
+                 *     Cannot be combined with `cursor`.
+                 */
+                busiest?: number;
             };
             header?: never;
             path: {

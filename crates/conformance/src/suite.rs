@@ -71,6 +71,8 @@ macro_rules! suite {
             after_three_rounds_without_service_the_priority_is_two,
             a_tenant_that_was_never_served_counts_four_rounds,
             the_view_counts_jobs_in_a_row_and_in_total,
+            the_busiest_tenants_come_with_the_one_that_is_served_next_first,
+            tenants_come_in_pages,
         ]);
         $crate::theme!($open, flood: [
             no_small_tenant_waits_longer_than_one_turn_of_the_others,

@@ -1,5 +1,6 @@
 //! Read-only views of a store's state, and the queries for them.
 
+use std::cmp::Reverse;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -345,6 +346,37 @@ pub struct CodeView {
     pub failed_again: u64,
 }
 
+/// Selects tenants of a lane.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TenantQuery {
+    /// The lane.
+    pub lane: Name,
+    /// Only those whose names match one of these patterns.
+    pub names: Option<Vec<Arc<str>>>,
+    /// Where to start: zero, or `next` of the previous page.
+    pub after: u32,
+    /// The most tenants to return.
+    pub max: usize,
+    /// Of the tenants that one step examines, those that come first by [`TenantView::urgency`], in that order.
+    pub busiest: bool,
+}
+
+impl TenantQuery {
+    /// The first `max` tenants of `lane`.
+    pub fn new(lane: Name, max: usize) -> Self {
+        Self { lane, names: None, after: 0, max, busiest: false }
+    }
+}
+
+/// A page of tenants, in no particular order unless `busiest` is set.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct TenantPage {
+    /// The tenants. A page may be short or empty without being the last.
+    pub tenants: Vec<TenantView>,
+    /// Where the next page starts; `None` after the last page.
+    pub next: Option<u32>,
+}
+
 /// How fair a lane is to one tenant (`TenantFairnessMetrics`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TenantView {
@@ -387,5 +419,10 @@ impl TenantView {
             weight: 1,
             next: false,
         }
+    }
+
+    /// Orders tenants: the one that is served next, then those with the most waiting jobs, then those served most.
+    pub fn urgency(&self) -> impl Ord + use<> {
+        (!self.next, Reverse(self.waiting), Reverse(self.total_processed), self.tenant.clone())
     }
 }

@@ -500,7 +500,6 @@ export const en = {
     empty: 'No tenant has sent a job through this lane yet.',
     chooseLane: 'Lane',
     some: (shown: string) => `The first ${shown} are shown.`,
-    someCounted: (shown: string) => `The largest of the first ${shown}.`,
   },
   letters: {
     title: 'Dead letters',

@@ -482,7 +482,6 @@ export const ptBR: Messages = {
     empty: 'Nenhum tenant enviou jobs por esta fila ainda.',
     chooseLane: 'Fila',
     some: (shown) => `São mostrados os primeiros ${shown}.`,
-    someCounted: (shown) => `Os maiores dos primeiros ${shown}.`,
   },
   letters: {
     title: 'Mensagens mortas',

@@ -488,7 +488,6 @@ export const ru: Messages = {
     empty: 'Через эту очередь ещё никто не отправлял заданий.',
     chooseLane: 'Очередь',
     some: (shown) => `Показаны первые ${shown}.`,
-    someCounted: (shown) => `Самые большие из первых ${shown}.`,
   },
   letters: {
     title: 'Недоставленные',

@@ -22,7 +22,7 @@ use crate::verbs::{
     SettleAnswer, Settled, Swept,
 };
 use crate::views::{
-    BucketPage, BucketView, GateOwner, JobPage, LaneView, Place, TenantView, UpstreamView, Why,
+    BucketPage, BucketView, GateOwner, JobPage, LaneView, Place, TenantPage, TenantView, UpstreamView, Why,
 };
 
 /// Samples, each with the name of its golden file.
@@ -158,7 +158,7 @@ fn of_jobs() -> Vec<(&'static str, Reply)> {
             "reply-upstreams",
             Reply::Upstreams([BreakerState::Closed, BreakerState::Open].map(upstream_view).into()),
         ),
-        ("reply-tenants", Reply::Tenants(vec![(7, tenant_view())])),
+        ("reply-tenants", Reply::Tenants(TenantPage { tenants: vec![tenant_view()], next: Some(7) })),
         ("reply-fleet", Reply::Fleet(vec![registration()])),
         ("reply-completed-settled", completed(Completed::Settled(Settled::Requeued))),
         ("reply-completed-kept", completed(Completed::Kept)),
