@@ -4,6 +4,7 @@ import type { Locator } from 'playwright-core';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import type { Alerts, History, Job, Lane, Policy, UpstreamPoint, Why } from '../src/lib/types';
 import { Server } from './support/server';
+import { run } from './support/shell';
 import { byPath, upstream, type Upstream } from './support/upstream';
 import { until } from './support/until';
 import { wholeSeconds } from '../src/lib/format';
@@ -14,6 +15,7 @@ useBrowser();
 let third: Upstream;
 let server: Server;
 let letters: string[];
+const headers = { 'x-a': "it's", accept: 'text/plain', 'x-api-key': 'secret' };
 
 beforeAll(async () => {
   third = await upstream(byPath);
@@ -46,7 +48,7 @@ capacity = 100
 refill = "60/h"
 cost = { "404" = 150, default = 10 }
 `);
-  letters = await server.enqueue('render', [{ tenant: 'acme', request: { path: '/503', body: { text: "it's" } } }]);
+  letters = await server.enqueue('render', [{ tenant: 'acme', request: { path: '/503', headers, body: { text: "it's" } } }]);
   const breaker = (list: { name: string }[]) => list.some(({ name }) => name === 'breaker_open');
   await server.until<Alerts>('/v1/alerts', ({ alerts }) => breaker(alerts));
   await server.post('/v1/breakers/moody/reset');
@@ -142,8 +144,14 @@ test('a job is copied as a command that sends it again', async () => {
   await page.getByText('Copied').first().waitFor();
   const copied = await page.evaluate(() => navigator.clipboard.readText());
   expect(copied).toContain(`curl -i -X POST ${server.url}/v1/lanes/render/jobs`);
-  const body = /-d '(.*)'$/s.exec(copied)?.[1]?.replaceAll(`'\\''`, "'") ?? '';
-  expect(JSON.parse(body)).toMatchObject({ tenant: job.tenant, request: { path: '/503', body: { text: "it's" } } });
+  const answer = await run(copied);
+  expect(answer).toMatch(/^HTTP\/1.1 202 /);
+  await page.getByText('Masked headers are left out.').waitFor();
+  const { jobId } = JSON.parse(answer.split('\r\n\r\n').at(-1) ?? '') as { jobId: string };
+  const again = await server.get<Job>(`/v1/jobs/${jobId}`);
+  const { 'x-api-key': _, ...sent } = letter.request?.headers ?? {};
+  expect(again).toMatchObject({ tenant: letter.tenant, request: { path: '/503', body: { text: "it's" } } });
+  expect(again.request?.headers).toEqual(sent);
 });
 
 test('a job that failed for good is replayed from its page', async () => {

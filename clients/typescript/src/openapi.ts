@@ -2185,6 +2185,11 @@ export interface components {
              */
             deadLetters: number;
             /**
+             * @description A job that the lane accepts, as a first one to send. Present while the lane is unused, if one could be found. A direct
+             *     lane takes its `request` at `/proxy`.
+             */
+            example?: components["schemas"]["JobRequest"];
+            /**
              * Format: int64
              * @description Finished jobs that are still kept.
              */

@@ -51,6 +51,20 @@ export interface Held {
   until?: Iso | null;
 }
 
+/** A job to enqueue. */
+export interface Example {
+  id?: string;
+  request?: {
+    method?: string;
+    path: string;
+    query?: Record<string, string>;
+    headers?: Record<string, string>;
+    body?: unknown;
+  };
+  message?: unknown;
+  params?: unknown;
+}
+
 export interface Lane {
   name: string;
   paused: boolean;
@@ -95,6 +109,8 @@ export interface Lane {
   chain?: string[];
   mode?: 'queue' | 'direct';
   ttlSec?: number | null;
+  /** A job that the lane accepts; while it is unused. */
+  example?: Example;
   quotes?: { count: number; p50Sec: number; p95Sec: number } | null;
 }
 
@@ -208,12 +224,22 @@ export interface TimelineEntry {
   waited?: { reason: Reason; since: Iso; until: Iso };
 }
 
+/** What a job sends. Hidden values are `***`. */
 export interface JobRequest {
   method: string;
   path: string;
-  query?: string | Record<string, unknown>;
-  headers: Record<string, string>;
+  query?: string;
+  headers: Record<string, string[]>;
   body?: unknown;
+}
+
+/** A mail message, without the contents of its files and without recipients that have received it. */
+export interface Message {
+  to?: string[];
+  cc?: string[];
+  bcc?: string[];
+  headers?: Record<string, string>;
+  attachments?: unknown[];
 }
 
 export interface Job {
@@ -225,7 +251,7 @@ export interface Job {
   type?: string;
   params?: unknown;
   request?: JobRequest;
-  message?: unknown;
+  message?: Message;
   status: JobStatus;
   reason?: string;
   createdAt: Iso;

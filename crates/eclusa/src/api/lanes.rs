@@ -11,6 +11,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::audit::audit;
 use super::auth::{Caller, Right};
+use super::example::example;
 use super::extract::{NoQuery, Path, Query};
 use super::model::{Lane, LaneFacts, TenantFairnessMetrics};
 use super::problem::{Kind, Problem};
@@ -87,11 +88,14 @@ impl Lanes {
 
 /// A lane as it is shown.
 pub(super) fn shown(lane: &LaneView, rules: &Rules, rates: &Rates, metrics: &Metrics) -> Lane {
-    let (now, answers) = (Instant::now(), &metrics.answers);
+    let (now, answered) = (Instant::now(), &metrics.answers);
+    let (own, answers) = (rules.config.lanes.get(&lane.name), answered.of(&lane.name));
+    let unused = lane.totals.accepted == 0 && answers.is_empty();
     let facts = LaneFacts {
-        rules: rules.config.lanes.get(&lane.name).map(|lane| &**lane),
-        rates: rates.of(lane, answers, now),
-        answers: answers.of(&lane.name),
+        rules: own.map(|lane| &**lane),
+        rates: rates.of(lane, answered, now),
+        example: own.filter(|_| unused).and_then(|own| example(own, &rules.config)),
+        answers,
         quotes: metrics.quoted.of(&lane.name, now),
     };
     Lane::new(lane, facts)

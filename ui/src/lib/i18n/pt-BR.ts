@@ -274,6 +274,7 @@ export const ptBR: Messages = {
     emptyTitle: 'O primeiro job',
     emptyText: 'O gateway está no ar. Envie o primeiro job por uma fila; ele aparece aqui enquanto anda.',
     emptyNoLanes: 'A configuração não tem filas. Acrescente uma fila e seu upstream e recarregue o servidor.',
+    emptyNoExample: 'Nenhuma fila aceita um job que se possa inventar aqui. Como enviar jobs:',
     emptyThen: 'Depois acompanhe:',
     emptyTimeline: 'a linha do tempo dele e, se esperar, por quê',
     overTime: 'Ao longo do tempo',
@@ -468,6 +469,13 @@ export const ptBR: Messages = {
       erro_5xx: 'respondido por uma entrada antiga: erro do upstream',
       erro_conexao: 'respondido por uma entrada antiga: sem conexão',
     },
+  },
+  curl: {
+    masked: (parts) => `Valores ocultos em ${parts}. Antes de enviar, coloque os verdadeiros no lugar dos asteriscos.`,
+    headers: 'Os cabeçalhos ocultos ficaram de fora.',
+    binary: 'O corpo não é texto. Este comando envia JSON com o base64.',
+    attachments: 'Os anexos ficaram de fora.',
+    recipients: 'Todos os destinatários já receberam a mensagem. Inclua um.',
   },
   tenants: {
     title: 'Tenants',
