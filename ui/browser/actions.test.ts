@@ -2,9 +2,9 @@
 
 import type { Page } from 'playwright-core';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
-import type { DeadLetter, Job, Lane, Replay } from '../src/lib/types';
+import type { DeadLetter, Job, Lane, Replay, Upstream } from '../src/lib/types';
 import { Server } from './support/server';
-import { upstream, type Upstream } from './support/upstream';
+import { upstream, type Upstream as Third } from './support/upstream';
 import { signIn, tolerate, useBrowser, visit } from './support/visit';
 
 const OPERATOR = 'operator-0123456789abcdef';
@@ -12,7 +12,7 @@ const ADMIN = 'admin-0123456789abcdef';
 
 useBrowser();
 let server: Server;
-let third: Upstream;
+let third: Third;
 /** What the upstream answers everything but `/works` with. */
 let answers = 422;
 
@@ -35,6 +35,11 @@ chain = ["moody"]
 [upstreams.moody]
 url = "${third.url}"
 breaker = { failures = 1, open_for = "1h" }
+[lanes.page]
+chain = ["hot"]
+[upstreams.hot]
+url = "${third.url}"
+cooldown = ["1h"]
 `,
     ADMIN,
   );
@@ -135,6 +140,21 @@ test('reset the gates of an upstream', async () => {
   await audited('reset', { upstream: 'moody' });
   await page.getByText('no failures').waitFor();
   expect(await server.get('/v1/breakers/moody')).toMatchObject({ state: 'closed' });
+});
+
+test('reset the cooldown of an upstream without a breaker', async () => {
+  answers = 503;
+  await server.enqueue('page', [job('acme')]);
+  const cools = ({ gates }: Upstream) => gates.some((gate) => gate.reason === 'cooldown' && !gate.open);
+  await server.until<Upstream>('/v1/upstreams/hot', cools);
+  answers = 200;
+  const page = await open('#/upstreams/hot');
+  await page.getByText('opens in').first().waitFor();
+  await page.getByRole('button', { name: 'Reset gates…' }).click();
+  await page.getByRole('dialog', { name: 'Reset hot?' }).getByRole('button', { name: 'Reset gates' }).click();
+  await said(page, 'hot is reset.');
+  await audited('reset', { upstream: 'hot' });
+  await server.until<Upstream>('/v1/upstreams/hot', (one) => !cools(one));
 });
 
 describe('jobs', () => {
@@ -293,6 +313,18 @@ describe('dead letters', () => {
     expect(left.deadLetters.length).toBe(1);
     expect(ids).toContain(left.deadLetters[0]?.jobId);
     expect(chosen.slice(0, 2)).not.toContain(left.deadLetters[0]?.jobId);
+  });
+
+  test('a job whose letter is gone cannot be replayed from its page', async () => {
+    const [kept, gone] = await letters('acme', 'acme');
+    await server.call('DELETE', `/v1/dead-letters/${gone}`);
+    const page = await open(`#/jobs/${kept}`);
+    const replay = page.getByRole('button', { name: 'Replay…' });
+    await replay.waitFor();
+    await page.goto(`${server.url}/#/jobs/${gone}`);
+    await page.getByRole('heading', { level: 1, name: gone! }).waitFor();
+    await page.getByRole('region', { name: 'Timeline' }).waitFor();
+    expect(await replay.count()).toBe(0);
   });
 
   test('stop a replay', async () => {

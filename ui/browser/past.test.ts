@@ -2,8 +2,9 @@
 
 import type { Locator } from 'playwright-core';
 import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest';
-import type { Alerts, History, Job, Lane, Policy, UpstreamPoint } from '../src/lib/types';
+import type { Alerts, History, Job, Lane, Policy, UpstreamPoint, Why } from '../src/lib/types';
 import { Server } from './support/server';
+import { run } from './support/shell';
 import { byPath, upstream, type Upstream } from './support/upstream';
 import { until } from './support/until';
 import { wholeSeconds } from '../src/lib/format';
@@ -14,6 +15,7 @@ useBrowser();
 let third: Upstream;
 let server: Server;
 let letters: string[];
+const headers = { 'x-a': "it's", accept: 'text/plain', 'x-api-key': 'secret' };
 
 beforeAll(async () => {
   third = await upstream(byPath);
@@ -31,6 +33,9 @@ chain = ["third"]
 capacity = 1
 [upstreams.third]
 url = "${third.url}"
+[lanes.fair]
+chain = ["third"]
+tenant_rate = { acme = "1/h" }
 [lanes.proxy]
 mode = "direct"
 chain = ["limited"]
@@ -45,7 +50,7 @@ cost = { "404" = 150, default = 10 }
 credit = { payment = 7 }
 correlation = "header:x-id"
 `);
-  letters = await server.enqueue('render', [{ tenant: 'acme', request: { path: '/503', body: { text: "it's" } } }]);
+  letters = await server.enqueue('render', [{ tenant: 'acme', request: { path: '/503', headers, body: { text: "it's" } } }]);
   const breaker = (list: { name: string }[]) => list.some(({ name }) => name === 'breaker_open');
   await server.until<Alerts>('/v1/alerts', ({ alerts }) => breaker(alerts));
   await server.post('/v1/breakers/moody/reset');
@@ -62,6 +67,7 @@ afterAll(async () => {
   await third?.close();
 });
 
+const job = (tenant: string) => ({ tenant, request: { path: '/' } });
 const words = async (locator: Locator) => (await locator.innerText()).replace(/\s+/g, ' ').trim();
 
 test('when a breaker opened and closed', async () => {
@@ -143,16 +149,35 @@ test('what was given back to a bucket', async () => {
   expect(await words(row)).toContain(`${policies[0]?.availableTokens} / 100`);
 });
 
+test('a job that waits for a limit of its tenant says whose it is and until when', async () => {
+  const [first, second] = await server.enqueue('fair', [job('acme'), job('acme')]);
+  await server.until<Job>(`/v1/jobs/${first}`, ({ status }) => status === 'completed');
+  const why = await server.until<Why>(`/v1/jobs/${second}/why`, ({ reason }) => reason === 'rate_limit');
+  expect(why.tenant).toBe('acme');
+  const page = await visit(server, `#/jobs/${second}`);
+  const card = page.getByRole('region', { name: 'Why it waits' });
+  await card.getByRole('link', { name: 'Tenant acme' }).waitFor();
+  const opens = await card.locator('p time').getAttribute('datetime');
+  expect(opens).toBe(why.until);
+  expect(await words(card.getByRole('listitem'))).toMatch(/^Tenant acme rate limit 0 \/ 1 tokens opens in/);
+});
+
 test('a job is copied as a command that sends it again', async () => {
-  const job = await server.get<Job>(`/v1/jobs/${letters[0]}`);
+  const letter = await server.get<Job>(`/v1/jobs/${letters[0]}`);
   const page = await visit(server, `#/jobs/${letters[0]}`);
   await page.context().grantPermissions(['clipboard-read', 'clipboard-write']);
   await page.getByRole('button', { name: 'Copy as curl' }).click();
   await page.getByText('Copied').first().waitFor();
   const copied = await page.evaluate(() => navigator.clipboard.readText());
   expect(copied).toContain(`curl -i -X POST ${server.url}/v1/lanes/render/jobs`);
-  const body = /-d '(.*)'$/s.exec(copied)?.[1]?.replaceAll(`'\\''`, "'") ?? '';
-  expect(JSON.parse(body)).toMatchObject({ tenant: job.tenant, request: { path: '/503', body: { text: "it's" } } });
+  const answer = await run(copied);
+  expect(answer).toMatch(/^HTTP\/1.1 202 /);
+  await page.getByText('Masked headers are left out.').waitFor();
+  const { jobId } = JSON.parse(answer.split('\r\n\r\n').at(-1) ?? '') as { jobId: string };
+  const again = await server.get<Job>(`/v1/jobs/${jobId}`);
+  const { 'x-api-key': _, ...sent } = letter.request?.headers ?? {};
+  expect(again).toMatchObject({ tenant: letter.tenant, request: { path: '/503', body: { text: "it's" } } });
+  expect(again.request?.headers).toEqual(sent);
 });
 
 test('a job that failed for good is replayed from its page', async () => {

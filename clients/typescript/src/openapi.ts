@@ -194,7 +194,10 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Close a breaker and clear its upstream's cooldown and Retry-After */
+        /**
+         * Close a breaker and clear its upstream's cooldown and Retry-After
+         * @description An upstream without a breaker is reset too; its breaker is shown as closed.
+         */
         post: operations["resetBreaker"];
         delete?: never;
         options?: never;
@@ -1706,14 +1709,20 @@ export interface components {
             limit?: number | null;
             /** @description Whether it admits a call now. */
             open: boolean;
+            /** @description The policy, for a limit by scope. */
+            policy?: string | null;
             /** @description The reason with which it denies. */
             reason: components["schemas"]["WaitReason"];
+            /** @description The scope of that limit: `upstream`, or the keyed hash of its value. */
+            scope?: string | null;
+            /** @description The tenant, for a limit per tenant of the lane. */
+            tenant?: string | null;
             /**
              * Format: date-time
              * @description When it opens, if known.
              */
             until?: string | null;
-            /** @description The upstream of the gate; absent for a gate of the lane. */
+            /** @description The upstream of the gate; absent for a gate of the lane or of a tenant. */
             upstream?: string | null;
         };
         /**
@@ -1930,6 +1939,8 @@ export interface components {
              * @description When it was accepted.
              */
             createdAt?: string | null;
+            /** @description Whether it is a dead letter, which can be replayed; absent if not. */
+            deadLetter?: boolean;
             /**
              * Format: date-time
              * @description When it expires: it is not started after this time.
@@ -2173,6 +2184,11 @@ export interface components {
              * @description Dead letters.
              */
             deadLetters: number;
+            /**
+             * @description A job that the lane accepts, as a first one to send. Present while the lane is unused, if one could be found. A direct
+             *     lane takes its `request` at `/proxy`.
+             */
+            example?: components["schemas"]["JobRequest"];
             /**
              * Format: int64
              * @description Finished jobs that are still kept.
@@ -3070,7 +3086,7 @@ export interface components {
              * @description The cursor of the next page; absent on the last page.
              */
             cursor?: number | null;
-            /** @description In no particular order. */
+            /** @description In no particular order, unless the busiest are asked for. */
             tenants: components["schemas"]["TenantFairnessMetrics"][];
         };
         /** @description One event in a job's timeline. */
@@ -3340,7 +3356,7 @@ export interface components {
         /**
          * @description Why a job waits and until when.
          * @example {
-         *       "detail": "`fal` has no tokens left; the next comes at 01:50:36.",
+         *       "detail": "The token bucket of `fal` has too few tokens until 2026-11-16T01:50:36.120Z",
          *       "eta": "2026-11-16T01:50:36.120Z",
          *       "gates": [
          *         {
@@ -3355,6 +3371,7 @@ export interface components {
          *       "position": 3,
          *       "reason": "rate_limit",
          *       "status": "queued",
+         *       "until": "2026-11-16T01:50:36.120Z",
          *       "upstream": "fal",
          *       "willExpire": false
          *     }
@@ -3367,16 +3384,27 @@ export interface components {
              * @description When it will probably start.
              */
             eta?: string | null;
-            /** @description The gates of its upstreams. */
+            /** @description All gates that it must pass: those of its lane, its tenant, its upstreams and its limits by scope. */
             gates: components["schemas"]["Gate"][];
+            /** @description The policy of the bucket, if it waits for a limit by scope. */
+            policy?: string | null;
             /**
              * Format: int64
              * @description Approximate number of jobs ahead of it.
              */
             position: number;
             reason?: components["schemas"]["WaitReason"] | null;
+            /** @description The scope of that bucket: `upstream`, or the keyed hash of its value. */
+            scope?: string | null;
             /** @description The job's status. */
             status: components["schemas"]["JobStatus"];
+            /** @description Its tenant, if it waits for a limit of that tenant. */
+            tenant?: string | null;
+            /**
+             * Format: date-time
+             * @description Until when that holds it, if known.
+             */
+            until?: string | null;
             /** @description The upstream concerned. */
             upstream?: string | null;
             /** @description Whether it will have expired by then. */
@@ -5519,6 +5547,11 @@ export interface operations {
             query?: {
                 /** @description The `cursor` of the previous page. */
                 cursor?: number;
+                /**
+                 * @description Only this many tenants: the one that is served next, then those with the most waiting jobs, then those served most.
+                 *     Cannot be combined with `cursor`.
+                 */
+                busiest?: number;
             };
             header?: never;
             path: {

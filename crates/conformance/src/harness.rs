@@ -12,7 +12,7 @@ use eclusa_core::{
     HistoryQuery, HistoryView, Hold, JobCursor, JobId, JobPage, JobQuery, JobView, LanePoint, LaneView,
     LeaseId, LetterCounts, LetterFilter, LetterPage, LetterQuery, Name, NewJob, Observe, Observed, Outcome,
     Poll, Replay, Replayed, Report, ServedBy, Settled, Settlement, Span, Spec, Status, Store, Swept,
-    TenantView, Time, UpstreamPoint, UpstreamView, Wait, Watch, Why,
+    TenantPage, TenantQuery, TenantView, Time, UpstreamPoint, UpstreamView, Wait, Watch, Why,
 };
 
 use crate::clock::ManualClock;
@@ -601,8 +601,11 @@ impl<S: Store> Harness<S> {
     }
 
     pub(crate) async fn tenants(&self) -> Vec<TenantView> {
-        let all = self.store.tenants(name(LANE), 0, 100).await.expect("the store answers");
-        all.into_iter().map(|(_, tenant)| tenant).collect()
+        self.tenant_page(TenantQuery::new(name(LANE), 100)).await.tenants
+    }
+
+    pub(crate) async fn tenant_page(&self, query: TenantQuery) -> TenantPage {
+        self.store.tenants(query).await.expect("the store answers")
     }
 
     pub(crate) async fn tenant(&self, tenant: &str) -> TenantView {

@@ -71,6 +71,8 @@ macro_rules! suite {
             after_three_rounds_without_service_the_priority_is_two,
             a_tenant_that_was_never_served_counts_four_rounds,
             the_view_counts_jobs_in_a_row_and_in_total,
+            the_busiest_tenants_come_with_the_one_that_is_served_next_first,
+            tenants_come_in_pages,
         ]);
         $crate::theme!($open, flood: [
             no_small_tenant_waits_longer_than_one_turn_of_the_others,
@@ -266,6 +268,7 @@ macro_rules! suite {
         ]);
         $crate::theme!($open, dead_letters: [
             a_dead_letter_keeps_what_is_needed_to_understand_and_repeat,
+            a_job_says_whether_it_has_a_dead_letter,
             a_lane_without_dead_letters_keeps_none,
             a_dead_letter_is_removed_when_it_expires,
             the_oldest_letters_over_the_cap_are_removed_and_counted,
@@ -367,6 +370,7 @@ macro_rules! suite {
             why_says_awaiting_webhook,
             why_names_the_lanes_own_gate,
             why_names_the_scoped_bucket,
+            why_shows_a_scoped_bucket_that_is_open,
             why_names_the_gate_of_the_chain_that_opens_first,
             why_says_that_a_job_will_expire,
             the_eta_grows_with_the_position,

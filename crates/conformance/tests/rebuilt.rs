@@ -15,7 +15,7 @@ use eclusa_core::{
     Dispatched, Engine, EnqueueAnswer, Fire, Fired, HashKey, HistoryQuery, HistoryView, JobId, JobPage,
     JobQuery, JobView, LaneView, LeaseId, LetterCounts, LetterPage, LetterQuery, Name, NewJob, Observe,
     Observed, Poll, Polls, ProcessId, Registration, Replay, Replayed, Restorer, SettleAnswer, Settlement,
-    Span, Spec, Store, Swept, TenantView, Time, UpstreamView, Wait, Watch, Why,
+    Span, Spec, Store, Swept, TenantPage, TenantQuery, Time, UpstreamView, Wait, Watch, Why,
 };
 
 /// Records in memory, and no engine between verbs.
@@ -223,8 +223,8 @@ impl Store for Rebuilt {
         self.run(move |engine, now| engine.upstreams(now))
     }
 
-    fn tenants(&self, lane: Name, from: u32, max: usize) -> impl Answer<Vec<(u32, TenantView)>> {
-        self.run(move |engine, now| engine.tenants(&lane, from, max, now))
+    fn tenants(&self, query: TenantQuery) -> impl Answer<TenantPage> {
+        self.run(move |engine, now| engine.tenants(&query, now))
     }
 
     fn dead_letter(&self, letter: JobId) -> impl Answer<Option<DeadLetterView>> {

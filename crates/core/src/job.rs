@@ -377,6 +377,8 @@ pub struct JobView {
     pub result: Option<Payload>,
     /// Its history.
     pub timeline: Vec<Event<Name>>,
+    /// Whether it has a dead letter, which can be replayed.
+    pub dead_letter: bool,
 }
 
 impl JobView {

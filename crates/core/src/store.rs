@@ -19,7 +19,8 @@ use crate::verbs::{
     LetterQuery, Observe, Observed, Poll, Polls, Replay, Replayed, SettleAnswer, Settlement, Swept, Wait,
 };
 use crate::views::{
-    BucketPage, BucketQuery, CodeView, JobPage, JobQuery, LaneView, TenantView, UpstreamView, Why,
+    BucketPage, BucketQuery, CodeView, JobPage, JobQuery, LaneView, TenantPage, TenantQuery, UpstreamView,
+    Why,
 };
 
 /// Why a store did not do what it was asked. Nothing was acknowledged.
@@ -152,8 +153,8 @@ pub trait Store: Send + Sync {
     fn observe(&self, ask: Observe) -> impl Answer<Observed>;
     /// What happened in each of the last minutes. A lane or upstream that is not known has no events.
     fn history(&self, query: HistoryQuery) -> impl Answer<HistoryView>;
-    /// Tenants of a lane from index `from` on, at most `max`, each with its index.
-    fn tenants(&self, lane: Name, from: u32, max: usize) -> impl Answer<Vec<(u32, TenantView)>>;
+    /// Tenants of a lane, page by page.
+    fn tenants(&self, query: TenantQuery) -> impl Answer<TenantPage>;
     /// A dead letter of any lane.
     fn dead_letter(&self, letter: JobId) -> impl Answer<Option<DeadLetterView>>;
     /// Dead letters that match a query, page by page: by lane, oldest first.

@@ -1,5 +1,6 @@
 //! Read-only views of a store's state, and the queries for them.
 
+use std::cmp::Reverse;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -101,14 +102,31 @@ pub struct Why {
     pub upstream: Option<Name>,
     /// Its tenant, if it waits for a limit of that tenant.
     pub of_tenant: Option<Arc<str>>,
+    /// The scoped bucket it waits for, if it waits for one.
+    pub of_bucket: Option<BucketId>,
+    /// Until when that holds it, if that is known.
+    pub until: Option<Time>,
     /// About how many jobs are ahead of it.
     pub position: u64,
     /// The estimated start, if one can be given.
     pub eta: Option<Time>,
     /// Whether it will expire before that.
     pub will_expire: bool,
-    /// The gates of its upstreams.
-    pub gates: Vec<(Name, Vec<GateView>)>,
+    /// All gates that it must pass: of its lane, its tenant, its upstreams and its scoped buckets.
+    pub gates: Vec<(GateOwner, GateView)>,
+}
+
+/// Whose gate it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum GateOwner {
+    /// The lane's.
+    Lane,
+    /// This tenant's in the lane.
+    Tenant(Arc<str>),
+    /// This upstream's, or that of one of its keys.
+    Upstream(Name),
+    /// This scoped bucket.
+    Bucket(BucketId),
 }
 
 /// A lane as shown.
@@ -328,6 +346,37 @@ pub struct CodeView {
     pub failed_again: u64,
 }
 
+/// Selects tenants of a lane.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TenantQuery {
+    /// The lane.
+    pub lane: Name,
+    /// Only those whose names match one of these patterns.
+    pub names: Option<Vec<Arc<str>>>,
+    /// Where to start: zero, or `next` of the previous page.
+    pub after: u32,
+    /// The most tenants to return.
+    pub max: usize,
+    /// Of the tenants that one step examines, those that come first by [`TenantView::urgency`], in that order.
+    pub busiest: bool,
+}
+
+impl TenantQuery {
+    /// The first `max` tenants of `lane`.
+    pub fn new(lane: Name, max: usize) -> Self {
+        Self { lane, names: None, after: 0, max, busiest: false }
+    }
+}
+
+/// A page of tenants, in no particular order unless `busiest` is set.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct TenantPage {
+    /// The tenants. A page may be short or empty without being the last.
+    pub tenants: Vec<TenantView>,
+    /// Where the next page starts; `None` after the last page.
+    pub next: Option<u32>,
+}
+
 /// How fair a lane is to one tenant (`TenantFairnessMetrics`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TenantView {
@@ -370,5 +419,10 @@ impl TenantView {
             weight: 1,
             next: false,
         }
+    }
+
+    /// Orders tenants: the one that is served next, then those with the most waiting jobs, then those served most.
+    pub fn urgency(&self) -> impl Ord + use<> {
+        (!self.next, Reverse(self.waiting), Reverse(self.total_processed), self.tenant.clone())
     }
 }

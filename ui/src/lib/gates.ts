@@ -1,6 +1,6 @@
 /** Gates as locks: how full, how tight, and which one of an upstream matters most. */
 
-import type { Gate, Held, Lane, Upstream } from './types';
+import type { Gate, Held, Lane, Reason, Upstream } from './types';
 
 /** `ok` open, `wait` closed for a time that is known beforehand, `bad` closed because of errors. */
 export type Tone = 'ok' | 'wait' | 'bad' | 'idle';
@@ -34,9 +34,16 @@ export function left(gate: Gate): number | undefined {
   }
 }
 
+/** Whether the reason to wait is a gate, not other jobs or a time that the job itself has. */
+export function isGate(reason: Reason): boolean {
+  return isError(reason) || ['pace', 'rate_limit', 'window', 'concurrency'].includes(reason);
+}
+
+/** How a closed gate with this reason looks. */
+export const closedTone = (reason: Reason): Tone => (isError(reason) ? 'bad' : 'wait');
+
 export function lock(gate: Gate): Lock {
-  const tone = gate.open ? 'ok' : isError(gate.reason) ? 'bad' : 'wait';
-  return { gate, left: left(gate), tone };
+  return { gate, left: left(gate), tone: gate.open ? 'ok' : closedTone(gate.reason) };
 }
 
 /** A gate that limits how much passes; breakers and cooldowns only say whether. */

@@ -2,7 +2,7 @@ import { describe, expect, test } from 'vitest';
 import { covering, perSecond, statusWords, totals } from './history';
 import { fullInSec, leftShare } from './policies';
 import { progress } from './replays';
-import { ranked, shares } from './tenants';
+import { shares } from './tenants';
 import type { History, LanePoint, Policy, Replay, Tenant, UpstreamPoint } from './types';
 
 const T = Date.parse('2026-11-17T17:00:00Z');
@@ -70,11 +70,6 @@ describe('tenants', () => {
     weight: 1,
     next: false,
     ...more,
-  });
-
-  test('whose turn the server says is next is first; who does not wait is last', () => {
-    const list = [tenant('idle', 0, 1), tenant('b', 5, 4), tenant('a', 1, 2, { next: true }), tenant('c', 9, 4)];
-    expect(ranked(list).map((one) => one.companyId)).toEqual(['a', 'c', 'b', 'idle']);
   });
 
   test('shares served against weights', () => {

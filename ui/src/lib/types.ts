@@ -32,8 +32,16 @@ const FINAL: ReadonlySet<string> = new Set<JobStatus>(['completed', 'failed', 'd
 /** Whether a job with this status changes no more. Events that end a job have the names of these statuses. */
 export const isFinal = (status: string): boolean => FINAL.has(status);
 
-export interface Gate {
-  upstream?: string;
+/** Whose a gate is; of the lane if nothing is given. */
+export interface Owner {
+  upstream?: string | null;
+  tenant?: string;
+  policy?: string;
+  /** `upstream`, or the keyed hash of a value. */
+  scope?: string;
+}
+
+export interface Gate extends Owner {
   reason: Reason;
   open: boolean;
   until: Iso | null;
@@ -45,6 +53,20 @@ export interface Held {
   reason: Reason;
   upstream?: string;
   until?: Iso | null;
+}
+
+/** A job to enqueue. */
+export interface Example {
+  id?: string;
+  request?: {
+    method?: string;
+    path: string;
+    query?: Record<string, string>;
+    headers?: Record<string, string>;
+    body?: unknown;
+  };
+  message?: unknown;
+  params?: unknown;
 }
 
 export interface Lane {
@@ -91,6 +113,8 @@ export interface Lane {
   chain?: string[];
   mode?: 'queue' | 'direct';
   ttlSec?: number | null;
+  /** A job that the lane accepts; while it is unused. */
+  example?: Example;
   quotes?: { count: number; p50Sec: number; p95Sec: number } | null;
 }
 
@@ -204,12 +228,22 @@ export interface TimelineEntry {
   waited?: { reason: Reason; since: Iso; until: Iso };
 }
 
+/** What a job sends. Hidden values are `***`. */
 export interface JobRequest {
   method: string;
   path: string;
-  query?: string | Record<string, unknown>;
-  headers: Record<string, string>;
+  query?: string;
+  headers: Record<string, string[]>;
   body?: unknown;
+}
+
+/** A mail message, without the contents of its files and without recipients that have received it. */
+export interface Message {
+  to?: string[];
+  cc?: string[];
+  bcc?: string[];
+  headers?: Record<string, string>;
+  attachments?: unknown[];
 }
 
 export interface Job {
@@ -221,7 +255,7 @@ export interface Job {
   type?: string;
   params?: unknown;
   request?: JobRequest;
-  message?: unknown;
+  message?: Message;
   status: JobStatus;
   reason?: string;
   createdAt: Iso;
@@ -231,13 +265,15 @@ export interface Job {
   externalId?: string;
   lastFailure?: { reason: string; code?: string; at: Iso; upstream?: string };
   result?: { status: number; headers: Record<string, string[]>; body: unknown };
+  /** Whether it is kept as a dead letter. */
+  deadLetter?: boolean;
   timeline: TimelineEntry[];
 }
 
-export interface Why {
+export interface Why extends Owner {
   status: JobStatus;
   reason: Reason | null;
-  upstream: string | null;
+  until?: Iso | null;
   detail: string;
   position: number;
   eta: Iso | null;

@@ -1,7 +1,7 @@
 import { beforeEach, describe, expect, test } from 'vitest';
 import { setFormat } from './format';
 import { en } from './i18n/en';
-import { filterWords, opens, progressText } from './words';
+import { filterWords, opens, owner, progressText } from './words';
 
 const NOW = Date.parse('2026-11-17T17:00:00Z');
 const inSeconds = (seconds: number) => new Date(NOW + seconds * 1000).toISOString();
@@ -26,6 +26,15 @@ describe('when a gate opens', () => {
 
   test('a slot opens when a call ends: nobody knows when', () =>
     expect(opens(en, { reason: 'concurrency', open: false, until: inSeconds(7) }, NOW)).toBe('holding'));
+});
+
+test('whose a gate is', () => {
+  const scope = '18d4956485ad7666b6a267f418061e86';
+  expect(owner(en, {})).toBe('Lane');
+  expect(owner(en, { upstream: null, tenant: 'acme' })).toBe('Tenant acme');
+  expect(owner(en, { upstream: 'dict' })).toBe('dict');
+  expect(owner(en, { upstream: 'dict', policy: 'PER_CLIENT', scope })).toBe('dict PER_CLIENT 18d49564…');
+  expect(owner(en, { upstream: 'dict', policy: 'ALL', scope: 'upstream' })).toBe('dict ALL');
 });
 
 test('a filter is shown in words', () =>

@@ -3,7 +3,7 @@
 import { both, count, duration, rate, utc, wholeSeconds } from './format';
 import type { Messages } from './i18n/en';
 import { pace, type Pace } from './pace';
-import type { Gate, JobStatus } from './types';
+import type { Gate, JobStatus, Owner } from './types';
 
 /** The level of a gate: `58 / 60 per min`. */
 export function gateLevel(m: Messages, gate: Gate): string {
@@ -27,6 +27,14 @@ export function gateLevel(m: Messages, gate: Gate): string {
     default:
       return gate.open ? m.gate.open : m.gate.closed;
   }
+}
+
+/** Whose a gate is: `Tenant acme`, `bureau`, `dict PER_CLIENT 18d49564…`. */
+export function owner(m: Messages, { upstream, tenant, policy, scope }: Owner): string {
+  if (tenant !== undefined) return `${m.words.tenant} ${tenant}`;
+  if (!upstream) return m.words.lane;
+  const hash = scope && scope !== 'upstream' ? `${scope.slice(0, 8)}…` : undefined;
+  return [upstream, policy, hash].filter((word) => word !== undefined).join(' ');
 }
 
 /** The same where there is little room: a gate that errors have closed is only named. */

@@ -50,6 +50,14 @@ pub async fn a_dead_letter_keeps_what_is_needed_to_understand_and_repeat<S: Stor
     assert_eq!((letter.last_failure.at, letter.last_failure.upstream), (q.now(), Some(name(UP))));
 }
 
+pub async fn a_job_says_whether_it_has_a_dead_letter<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &plain());
+    bury(&q, [1, 2]).await;
+    assert!(q.job(1).await.dead_letter);
+    assert!(q.discard(2).await);
+    assert_eq!((q.job(2).await.status, q.job(2).await.dead_letter), (Status::Failed, false));
+}
+
 pub async fn a_lane_without_dead_letters_keeps_none<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &lane(|lane| lane.dead_letters = None));
     bury(&q, [1]).await;

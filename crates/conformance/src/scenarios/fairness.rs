@@ -1,10 +1,10 @@
 //! Tenants take turns.
 
-use eclusa_core::{NewJob, Spec, Store};
+use eclusa_core::{NewJob, Spec, Store, TenantPage, TenantQuery};
 
 use crate::harness::{Harness, Open};
 use crate::rules::{
-    UP, bucket, chain, free, high, hold, holding, lane, of, plain, secs, slots, via, weights,
+    LANE, UP, bucket, chain, free, high, hold, holding, lane, name, of, plain, secs, slots, via, weights,
 };
 
 /// `count` jobs of `tenant`, numbered from `first` on.
@@ -69,6 +69,33 @@ pub async fn without_fairness_tenants_are_still_counted_separately<S: Store>(ope
     let shown: Vec<_> =
         q.tenants().await.iter().map(|view| (view.tenant.to_string(), view.total_processed)).collect();
     assert_eq!(shown, [("a".to_owned(), 2), ("b".to_owned(), 1)]);
+}
+
+pub async fn the_busiest_tenants_come_with_the_one_that_is_served_next_first<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &plain());
+    for (tenant, first, count) in [("next", 1, 1), ("few", 10, 2), ("most", 20, 5), ("many", 30, 4)] {
+        q.accept((first..first + count).map(|n| of(tenant, n))).await;
+    }
+    let names =
+        |page: TenantPage| page.tenants.iter().map(|view| view.tenant.to_string()).collect::<Vec<_>>();
+    let all = TenantQuery { busiest: true, ..TenantQuery::new(name(LANE), 3) };
+    assert_eq!(names(q.tenant_page(all.clone()).await), ["next", "most", "many"]);
+    let some = TenantQuery { names: Some(vec!["m*".into(), "few".into()]), ..all };
+    assert_eq!(names(q.tenant_page(some).await), ["most", "many", "few"]);
+}
+
+pub async fn tenants_come_in_pages<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &plain());
+    q.accept((1..=5).map(|n| of(&format!("tenant-{n}"), n))).await;
+    let (mut found, mut after) = (Vec::new(), Some(0));
+    while let Some(place) = after {
+        let page = q.tenant_page(TenantQuery { after: place, ..TenantQuery::new(name(LANE), 2) }).await;
+        assert!(page.tenants.len() <= 2, "more than asked for");
+        found.extend(page.tenants.into_iter().map(|view| view.tenant.to_string()));
+        after = page.next;
+    }
+    found.sort();
+    assert_eq!(found, (1..=5).map(|n| format!("tenant-{n}")).collect::<Vec<_>>());
 }
 
 pub async fn new_tenants_do_not_starve_an_old_one<S: Store>(open: Open<S>) {

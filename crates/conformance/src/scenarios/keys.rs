@@ -1,7 +1,9 @@
 //! Upstreams with several keys, each with its own limits.
 
 use eclusa_core::gate::{CallResult, GateSpecs, Reason};
-use eclusa_core::{Admission, Advanced, Outcome, Settled, Settlement, Spec, Status, Store, UpstreamSpec};
+use eclusa_core::{
+    Admission, Advanced, GateOwner, Outcome, Settled, Settlement, Spec, Status, Store, UpstreamSpec,
+};
 
 use crate::harness::{Harness, LEASE, Open};
 use crate::rules::{
@@ -65,8 +67,11 @@ pub async fn the_upstreams_own_gates_count_the_calls_of_all_keys<S: Store>(open:
     q.accept((1..=6).map(job)).await;
     assert_eq!(starts(&q, 10).await, ["ses/a", "ses/b", "ses/a", "spare"]);
     let why = q.why(6).await;
-    let named: Vec<_> = why.gates.iter().map(|(upstream, _)| upstream.as_str()).collect();
-    assert_eq!(named, ["ses", "ses/a", "ses/b", "spare"]);
+    let named = why.gates.into_iter().map(|(owner, _)| match owner {
+        GateOwner::Upstream(name) => name.to_string(),
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(named.collect::<Vec<_>>(), ["ses", "ses/a", "ses/b", "spare"]);
 }
 
 pub async fn only_the_throttled_key_rests<S: Store>(open: Open<S>) {

@@ -4,9 +4,10 @@ use std::num::NonZeroU32;
 
 use eclusa_core::gate::{CallResult, NotUntil, QuotaOf, Reason};
 use eclusa_core::{
-    Admission, Advanced, LeaseId, NewJob, Outcome, Patterns, Settled, Span, Spec, Store, Tokens,
+    Admission, Advanced, GateOwner, LeaseId, NewJob, Outcome, Patterns, Settled, Span, Spec, Store, Tokens,
 };
 
+use super::why::shut;
 use crate::harness::{Harness, LEASE, Open};
 use crate::rules::{LANE, bucket, chain, free, lane, lasting, millis, name, of, secs};
 
@@ -54,7 +55,9 @@ pub async fn why_names_the_tenant_and_the_time<S: Store>(open: Open<S>) {
     assert_eq!(q.starts(10).await, [1, 10]);
     let why = q.why(2).await;
     assert_eq!((why.reason, why.of_tenant.as_deref()), (Some(Reason::RateLimit), Some("a")));
-    assert_eq!(why.eta, Some(q.now() + secs(10)));
+    let opens = Some(q.now() + secs(10));
+    assert_eq!((why.eta, why.until), (opens, opens));
+    assert_eq!(shut(&why.gates), [(GateOwner::Tenant("a".into()), Reason::RateLimit, opens)]);
     assert_eq!(q.why(3).await.eta, Some(q.now() + secs(20)));
 }
 
@@ -82,6 +85,9 @@ pub async fn running_calls_of_a_tenant_are_bounded<S: Store>(open: Open<S>) {
     assert_eq!(grants.iter().map(|grant| grant.job.0).collect::<Vec<_>>(), [1, 2, 10]);
     let why = q.why(3).await;
     assert_eq!((why.reason, why.of_tenant.as_deref()), (Some(Reason::Concurrency), Some("a")));
+    assert_eq!(why.until, None, "nobody knows when a call ends");
+    let tenant = GateOwner::Tenant("a".into());
+    assert_eq!(shut(&why.gates), [(tenant, Reason::Concurrency, Some(q.now() + LEASE))]);
     assert_eq!(q.tenant("a").await.processing, 2);
     assert_eq!(q.tenant("a").await.waiting, 3);
     q.done(&grants[0]).await;

@@ -1,7 +1,9 @@
 //! Why a job waits, its position, and when it will start.
 
-use eclusa_core::gate::{CallResult, Reason};
-use eclusa_core::{Enqueued, Outcome, Report, RetryAfter, Spec, Status, Store};
+use eclusa_core::gate::{CallResult, GateView, Reason};
+use eclusa_core::{
+    BucketId, Enqueued, GateOwner, HashKey, Outcome, Report, RetryAfter, Spec, Status, Store, Time,
+};
 
 use crate::harness::{Harness, LEASE, Open};
 use crate::rules::{
@@ -149,19 +151,48 @@ pub async fn why_says_awaiting_webhook<S: Store>(open: Open<S>) {
 pub async fn why_names_the_lanes_own_gate<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &lane(|lane| lane.gates = rpm(1)));
     q.accept([job(1), job(2)]).await;
-    q.next().await;
+    let grant = q.next().await;
     let why = q.why(2).await;
-    assert_eq!((why.reason, why.eta), (Some(Reason::Window), Some(q.now() + LEASE + secs(60))));
+    let opens = Some(q.now() + LEASE + secs(60));
+    assert_eq!((why.reason, why.eta, why.until), (Some(Reason::Window), opens, opens));
+    assert_eq!((why.of_tenant, why.of_bucket), (None, None));
+    assert_eq!(shut(&why.gates), [(GateOwner::Lane, Reason::Window, opens)]);
+    q.retry(&grant, CallResult::Failed, secs(1)).await;
+    q.pass(secs(1));
+    assert_eq!(q.starts(9).await, []);
+    let why = q.why(1).await;
+    assert_eq!((why.reason, why.upstream), (Some(Reason::Window), None), "whatever it was sent to before");
+}
+
+/// Closed gates: whose each is, why and until when.
+pub(crate) fn shut(gates: &[(GateOwner, GateView)]) -> Vec<(GateOwner, Reason, Option<Time>)> {
+    let shut = gates.iter().filter(|(_, gate)| gate.denies_until.is_some());
+    shut.map(|(owner, gate)| (owner.clone(), gate.reason, gate.denies_until)).collect()
 }
 
 pub async fn why_names_the_scoped_bucket<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &plain());
-    let scoped = || hold(UP, "cpf:1", bucket(1, 1, secs(60)), 1);
+    let scope = Some(HashKey::new(1).scope("12345678901"));
+    let id = BucketId { upstream: name(UP), policy: name("PER_PAYER"), class: None, scope };
+    let scoped = || hold(UP, &id.key(), bucket(1, 1, secs(60)), 1);
     q.accept((1..=2).map(|n| holding(scoped(), job(n)))).await;
     assert_eq!(q.serve(10).await, [1]);
     let why = q.why(2).await;
     assert_eq!((why.reason, why.upstream), (Some(Reason::RateLimit), Some(name(UP))));
-    assert_eq!(why.eta, Some(q.now() + secs(60)));
+    let opens = Some(q.now() + secs(60));
+    assert_eq!((why.eta, why.until, why.of_bucket.as_ref()), (opens, opens, Some(&id)));
+    assert_eq!(shut(&why.gates), [(GateOwner::Bucket(id), Reason::RateLimit, opens)]);
+}
+
+pub async fn why_shows_a_scoped_bucket_that_is_open<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &upstream(rpm(1)));
+    q.accept([job(1), holding(hold(UP, "up/P//", bucket(9, 1, secs(60)), 1), job(2))]).await;
+    q.next().await;
+    let why = q.why(2).await;
+    assert_eq!((why.reason, why.of_bucket), (Some(Reason::Window), None));
+    let owners: Vec<_> = why.gates.into_iter().map(|(owner, gate)| (owner, gate.level)).collect();
+    let open = GateOwner::Bucket(BucketId::parse("up/P//").expect("a key"));
+    assert_eq!(owners, [(GateOwner::Upstream(name(UP)), 1), (open, 9_000_000)]);
 }
 
 pub async fn why_names_the_gate_of_the_chain_that_opens_first<S: Store>(open: Open<S>) {
@@ -170,8 +201,8 @@ pub async fn why_names_the_gate_of_the_chain_that_opens_first<S: Store>(open: Op
     q.take(10).await;
     let why = q.why(3).await;
     assert_eq!((why.reason, why.upstream), (Some(Reason::RateLimit), Some(name("b"))));
-    assert_eq!(why.gates.iter().map(|(upstream, _)| upstream.as_str()).collect::<Vec<_>>(), ["a", "b"]);
-    assert!(why.gates.iter().all(|(_, gates)| gates[0].denies_until.is_some()));
+    let owners: Vec<_> = shut(&why.gates).into_iter().map(|(owner, ..)| owner).collect();
+    assert_eq!(owners, ["a", "b"].map(|upstream| GateOwner::Upstream(name(upstream))));
 }
 
 pub async fn why_says_that_a_job_will_expire<S: Store>(open: Open<S>) {

@@ -109,7 +109,7 @@ impl Engine {
                 self.gates_with_keys(upstream, now).into_iter().flat_map(|(_, gates)| gates).collect()
             }
             (None, Some(lane)) if self.lane_admits(lane, now).is_ok() => {
-                tenant.into_iter().flat_map(|(lane, tenant)| self.tenant_gates(lane, tenant, now)).collect()
+                tenant.map_or(Vec::new(), |(lane, tenant)| self.tenant_gates(lane, tenant, FIRST, now))
             }
             (None, Some(lane)) => self.lane_gates(self.lane(lane), now),
             (None, None) => Vec::new(),

@@ -13,7 +13,7 @@ use hashbrown::HashMap;
 
 use super::families::{Families, FamilyIx};
 use crate::charge::Terms;
-use crate::gate::{Bucket, BucketSpec, HELD_BY_OTHERS, LastMinute, NotUntil, Reason};
+use crate::gate::{Bucket, BucketSpec, GateView, HELD_BY_OTHERS, LastMinute, NotUntil, Reason};
 use crate::job::Hold;
 use crate::lane::{Parked, Rank};
 use crate::policy::family;
@@ -70,6 +70,18 @@ impl ScopedBucket {
             }
             _ => Ok(()),
         }
+    }
+
+    /// The bucket as a gate for a job with this `rank` that takes `tokens`.
+    pub(crate) fn view(&self, tokens: Tokens, rank: Rank, now: Time) -> GateView {
+        let denial = self.admits(tokens, rank, now).err();
+        let (reason, denies_until) =
+            denial.map_or((Reason::RateLimit, None), |denial| (denial.reason, Some(denial.at)));
+        if reason != Reason::RateLimit {
+            return GateView { reason, denies_until, level: 0, limit: None };
+        }
+        let level = self.bucket.balance(&self.spec, now).as_micro();
+        GateView { reason, denies_until, level, limit: Some(self.spec.capacity().as_micro()) }
     }
 
     /// The cost of its calls in the last minute.

@@ -279,10 +279,9 @@ impl Engine {
         rank: Rank,
         now: Time,
     ) -> Option<(JobHold, NotUntil)> {
-        let own = || holds.iter().filter(|hold| hold.upstream == upstream);
-        let denied = own().filter_map(|hold| {
-            let from_same = own().filter(|other| other.bucket == hold.bucket);
-            let tokens = from_same.fold(Tokens::ZERO, |sum, other| sum + other.tokens);
+        let own = holds.iter().filter(|hold| hold.upstream == upstream);
+        let denied = own.filter_map(|hold| {
+            let tokens = taken_with(holds, hold);
             self.buckets[hold.bucket].admits(tokens, rank, now).err().map(|denial| (*hold, denial))
         });
         denied.max_by_key(|(_, denial)| denial.at)
@@ -448,4 +447,10 @@ impl Engine {
         }
         (at, pass)
     }
+}
+
+/// All tokens that a call takes from the bucket of `hold` at its upstream.
+pub(super) fn taken_with(holds: &[JobHold], hold: &JobHold) -> Tokens {
+    let same = |other: &&JobHold| other.upstream == hold.upstream && other.bucket == hold.bucket;
+    holds.iter().filter(same).fold(Tokens::ZERO, |sum, other| sum + other.tokens)
 }

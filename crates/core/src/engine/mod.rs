@@ -88,7 +88,7 @@ use self::submission::SubmissionIndex;
 use crate::ended::Ended;
 use crate::gate::{GateChange, GateSpecs, Gates, NotUntil, PublicGates, Reason, Share};
 use crate::ids::Name;
-use crate::lane::{Lane, LineKey, Parked};
+use crate::lane::{Lane, LineKey, Parked, Rank};
 use crate::policy::HashKey;
 use crate::spec::{LaneSpec, Spec};
 use crate::table::{BucketIx, JobIx, LaneIx, LineIx, UpstreamIx};
@@ -265,13 +265,17 @@ impl Engine {
         chain.filter(move |(place, _)| tried & (1 << place) == 0).map(|(_, upstream)| *upstream)
     }
 
-    /// The first untried upstream of a job's chain that admits it, or the denial that ends first.
-    fn first_admitting(&self, job: &Job, now: Time) -> Result<UpstreamIx, (Option<UpstreamIx>, NotUntil)> {
-        let holds = job.holds().map_or([].as_slice(), |holds| holds);
-        let rank = match job.phase {
+    /// The rank with which a job asks at its buckets.
+    fn rank(&self, job: &Job) -> Rank {
+        match job.phase {
             Phase::Queued { line } => self.lane(job.lane).lines[line].rank(),
             _ => (job.level, 0),
-        };
+        }
+    }
+
+    /// The first untried upstream of a job's chain that admits it, or the denial that ends first.
+    fn first_admitting(&self, job: &Job, now: Time) -> Result<UpstreamIx, (Option<UpstreamIx>, NotUntil)> {
+        let (holds, rank) = (job.holds().map_or([].as_slice(), |holds| holds), self.rank(job));
         let mut earliest = (None, NotUntil::new(Reason::NoWorker, Time::NEVER));
         for upstream in self.untried(job) {
             let scoped =

@@ -6,7 +6,7 @@
 
 use super::Engine;
 use super::admit::ASK_AGAIN;
-use crate::gate::{BucketSpec, GateView, NotUntil, Reason};
+use crate::gate::{Bucket, BucketSpec, GateView, NotUntil, Reason};
 use crate::ids::Name;
 use crate::lane::Rank;
 use crate::spec::{LaneSpec, TenantLimits};
@@ -82,18 +82,29 @@ impl Engine {
                 Err(denial) => return Some((None, denial)),
             };
             let bucket = self.buckets.find(&kind.key(&self.lane(lane).name, tenant))?;
-            let state = &self.buckets[bucket];
-            let denial = state.admits(Tokens::ONE, rank, now).err()?;
-            let denial = match kind {
-                Kind::Rate => denial,
-                Kind::Slots if state.bucket.waits_for_others(&rule, Tokens::ONE) => {
-                    NotUntil::new(Reason::Concurrency, self.leases.next_expiry())
-                }
-                Kind::Slots => NotUntil::new(Reason::Concurrency, denial.at),
-            };
+            let denial = self.limit_denial((kind, &rule), bucket, rank, now)?;
             Some((Some(bucket), denial))
         });
         denials.max_by_key(|(_, denial)| denial.at)
+    }
+
+    /// The denial of the bucket of one limit.
+    fn limit_denial(
+        &self,
+        (kind, rule): (Kind, &BucketSpec),
+        bucket: BucketIx,
+        rank: Rank,
+        now: Time,
+    ) -> Option<NotUntil> {
+        let state = &self.buckets[bucket];
+        let denial = state.admits(Tokens::ONE, rank, now).err()?;
+        Some(match kind {
+            Kind::Rate => denial,
+            Kind::Slots if state.bucket.waits_for_others(rule, Tokens::ONE) => {
+                NotUntil::new(Reason::Concurrency, self.leases.next_expiry())
+            }
+            Kind::Slots => NotUntil::new(Reason::Concurrency, denial.at),
+        })
     }
 
     /// Takes from the limits of `tenant` for an admitted call.
@@ -128,23 +139,31 @@ impl Engine {
         TenantHold { rate, slot }
     }
 
-    /// The limits of `tenant` as gates, as far as their buckets exist.
-    pub(super) fn tenant_gates(&self, lane: LaneIx, tenant: &str, now: Time) -> Vec<GateView> {
-        let TenantHold { rate, slot } = self.tenant_hold(lane, tenant);
-        let view = |bucket: BucketIx, reason, level: Tokens, unit: i64| GateView {
-            reason,
-            denies_until: None,
-            level: level.as_micro() / unit,
-            limit: Some(self.buckets[bucket].spec.capacity().as_micro() / unit),
-        };
-        let rate = rate.map(|bucket| {
-            let state = &self.buckets[bucket];
-            view(bucket, Reason::RateLimit, state.bucket.balance(&state.spec, now), 1)
+    /// The limits of `tenant` as gates.
+    pub(super) fn tenant_gates(&self, lane: LaneIx, tenant: &str, rank: Rank, now: Time) -> Vec<GateView> {
+        let views = Kind::ALL.into_iter().filter_map(|kind| {
+            let rule = self.tenant_rule(lane, kind, tenant, now).ok().flatten()?;
+            let bucket = self.buckets.find(&kind.key(&self.lane(lane).name, tenant));
+            let denial = bucket.and_then(|bucket| self.limit_denial((kind, &rule), bucket, rank, now));
+            let state = bucket.map(|bucket| &self.buckets[bucket].bucket);
+            let (reason, level, unit) = match kind {
+                Kind::Rate => {
+                    let left = state.map_or(rule.capacity(), |bucket| bucket.balance(&rule, now));
+                    (Reason::RateLimit, left, 1)
+                }
+                Kind::Slots => {
+                    let used = state.map_or(Tokens::ZERO, Bucket::held);
+                    (Reason::Concurrency, used, Tokens::ONE.as_micro())
+                }
+            };
+            Some(GateView {
+                reason,
+                denies_until: denial.map(|denial| denial.at),
+                level: level.as_micro() / unit,
+                limit: Some(rule.capacity().as_micro() / unit),
+            })
         });
-        let slot = slot.map(|bucket| {
-            view(bucket, Reason::Concurrency, self.buckets[bucket].bucket.held(), Tokens::ONE.as_micro())
-        });
-        rate.into_iter().chain(slot).collect()
+        views.collect()
     }
 
     /// Releases what a call holds of its tenant's limits: the slot, and the token if it was never sent.

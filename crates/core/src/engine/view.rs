@@ -1,5 +1,7 @@
 //! The read side.
 
+use std::sync::Arc;
+
 use super::Engine;
 use super::buckets::ScopedBucket;
 use super::jobs::{Job, Phase};
@@ -9,15 +11,18 @@ use crate::gate::GateView;
 use crate::ids::{JobId, Name};
 use crate::job::{JobView, Level};
 use crate::lane::{EVERYONE, Lane};
+use crate::pattern::matches;
 use crate::policy::BucketId;
 use crate::table::{LaneIx, TenantIx, UpstreamIx};
 use crate::time::{Span, Time};
 use crate::timeline::{Event, EventKind};
 use crate::tokens::Tokens;
 use crate::verbs::MAX_BATCH;
-use crate::views::{BucketPage, BucketQuery, BucketView, LaneView, TenantView, UpstreamView};
+use crate::views::{
+    BucketPage, BucketQuery, BucketView, LaneView, TenantPage, TenantQuery, TenantView, UpstreamView,
+};
 
-/// Slots of the bucket table that one query examines.
+/// Slots of the bucket table, or tenants, that one query examines.
 const MAX_SCANNED: u64 = 10_000;
 
 impl Engine {
@@ -105,6 +110,7 @@ impl Engine {
             payload: job.payload.clone(),
             result: rare.and_then(|rare| rare.result.clone()),
             timeline: self.timeline(job),
+            dead_letter: lane.dead.get(job.id).is_some(),
         }
     }
 
@@ -193,14 +199,26 @@ impl Engine {
         Some(state.bucket.balance(&state.spec, now))
     }
 
-    /// The fairness metrics of a lane: at most `max` tenants starting at index `from`, each with its index.
-    pub fn tenants(&self, lane: &Name, from: u32, max: usize, now: Time) -> Vec<(u32, TenantView)> {
-        let Some(index) = self.lane_by_name.get(lane) else { return Vec::new() };
+    /// The fairness metrics of a lane's tenants. It examines a bounded number of them, even if few match.
+    pub fn tenants(&self, query: &TenantQuery, now: Time) -> TenantPage {
+        let Some(index) = self.lane_by_name.get(&query.lane) else { return TenantPage::default() };
         let lane = self.lane(*index);
         let next = self.next_in_turn(*index, now).map(|job| self.jobs[job].tenant);
-        let view = |index| TenantView { next: next == Some(index), ..view_tenant(lane, index) };
-        let shown = lane.tenants.iter_from(TenantIx(from)).filter(|(_, tenant)| &*tenant.name != EVERYONE);
-        shown.take(max).map(|(index, _)| (index.0, view(index))).collect()
+        let mut page = TenantPage::default();
+        for (examined, (index, tenant)) in lane.tenants.iter_from(TenantIx(query.after)).enumerate() {
+            if examined as u64 == MAX_SCANNED || !query.busiest && page.tenants.len() == query.max {
+                page.next = Some(index.0);
+                break;
+            }
+            if is_asked_for(&tenant.name, query) {
+                page.tenants.push(TenantView { next: next == Some(index), ..view_tenant(lane, index) });
+            }
+        }
+        if query.busiest {
+            page.tenants.sort_by_cached_key(TenantView::urgency);
+            page.tenants.truncate(query.max);
+        }
+        page
     }
 
     /// A dead letter of any lane.
@@ -213,6 +231,11 @@ impl Engine {
         let state = self.lane(*self.lane_by_name.get(lane)?);
         state.dead.get(job).map(|letter| Self::view_letter(state, job, letter))
     }
+}
+
+fn is_asked_for(tenant: &str, query: &TenantQuery) -> bool {
+    let fits = |names: &Vec<Arc<str>>| names.iter().any(|pattern| matches(pattern, tenant));
+    tenant != EVERYONE && query.names.as_ref().is_none_or(fits)
 }
 
 /// A tenant, with the rounds of the level at which it was served last.

@@ -1,13 +1,18 @@
 //! Why a job waits, and until when.
 
+use std::collections::BTreeSet;
+
 use super::Engine;
+use super::dispatch::taken_with;
 use super::jobs::{Job, Phase};
 use super::leases::Use;
-use crate::gate::{NotUntil, Reason};
+use crate::gate::{GateView, NotUntil, Reason};
 use crate::ids::JobId;
+use crate::lane::{JobHold, Rank};
+use crate::policy::BucketId;
 use crate::table::{JobIx, UpstreamIx};
 use crate::time::Time;
-use crate::views::{Place, Why};
+use crate::views::{GateOwner, Place, Why};
 
 /// What keeps a job from starting, and where.
 pub(super) struct Obstacle {
@@ -18,25 +23,89 @@ pub(super) struct Obstacle {
     pub(super) of_tenant: bool,
 }
 
+impl Obstacle {
+    /// Whether it is a gate. One without an upstream belongs to the lane or the tenant.
+    fn is_gate(&self) -> bool {
+        use Reason::{CircuitOpen, Concurrency, Cooldown, Pace, RateLimit, UpstreamRetryAfter, Window};
+        let gates = [Pace, RateLimit, Window, Concurrency, Cooldown, CircuitOpen, UpstreamRetryAfter];
+        gates.contains(&self.reason)
+    }
+
+    /// Until when it lasts. A slot becomes free when a call ends, which nobody knows beforehand.
+    fn known_until(&self) -> Option<Time> {
+        use Reason::{Behind, Concurrency, NoWorker};
+        let unknown = matches!(self.reason, Behind | Concurrency | NoWorker) || self.until == Time::NEVER;
+        (!unknown).then_some(self.until)
+    }
+}
+
 impl Engine {
     /// Why a job waits, its position, and an estimate of when it will start.
     pub fn why(&self, id: JobId, now: Time) -> Option<Why> {
         let index = self.jobs.find(id)?;
         let job = &self.jobs[index];
         let (Place { status, position, eta, expires_at }, obstacle) = self.place_of(index, now);
-        let chain = self.lane(job.lane).chain(job.chain).iter();
         let tenant = self.lane(job.lane).tenants[job.tenant].name.clone();
         let name = |upstream: UpstreamIx| self.upstream(upstream).name.clone();
         Some(Why {
             status,
             reason: obstacle.as_ref().map(|obstacle| obstacle.reason),
             of_tenant: obstacle.as_ref().filter(|obstacle| obstacle.of_tenant).map(|_| tenant),
-            upstream: obstacle.and_then(|obstacle| obstacle.upstream).or(job.upstream).map(name),
+            of_bucket: obstacle.as_ref().and_then(|obstacle| self.bucket_behind(job, obstacle, now)),
+            until: obstacle.as_ref().and_then(Obstacle::known_until),
+            upstream: match obstacle {
+                Some(obstacle) if obstacle.is_gate() => obstacle.upstream,
+                obstacle => obstacle.and_then(|obstacle| obstacle.upstream).or(job.upstream),
+            }
+            .map(name),
             position,
             eta,
             will_expire: job.is_waiting() && eta.is_some_and(|eta| eta > expires_at),
-            gates: chain.flat_map(|upstream| self.gates_with_keys(*upstream, now)).collect(),
+            gates: self.gates_of(job, now),
         })
+    }
+
+    /// Every gate that a job must pass.
+    fn gates_of(&self, job: &Job, now: Time) -> Vec<(GateOwner, GateView)> {
+        let lane = self.lane(job.lane);
+        let (tenant, rank) = (&lane.tenants[job.tenant].name, self.rank(job));
+        let of_lane = self.lane_gates(lane, now).into_iter().map(|gate| (GateOwner::Lane, gate));
+        let of_tenant = self.tenant_gates(job.lane, tenant, rank, now).into_iter();
+        let mut gates: Vec<_> =
+            of_lane.chain(of_tenant.map(|gate| (GateOwner::Tenant(tenant.clone()), gate))).collect();
+        for upstream in lane.chain(job.chain) {
+            for (name, views) in self.gates_with_keys(*upstream, now) {
+                gates.extend(views.into_iter().map(|gate| (GateOwner::Upstream(name.clone()), gate)));
+            }
+            gates.extend(self.bucket_gates(job, *upstream, rank, now));
+        }
+        gates
+    }
+
+    /// The scoped buckets that a job takes from at an upstream, as gates.
+    fn bucket_gates(
+        &self,
+        job: &Job,
+        upstream: UpstreamIx,
+        rank: Rank,
+        now: Time,
+    ) -> Vec<(GateOwner, GateView)> {
+        let (holds, mut seen) = (job.holds().map_or([].as_slice(), |holds| holds), BTreeSet::new());
+        let own = holds.iter().filter(|hold| hold.upstream == upstream && seen.insert(hold.bucket));
+        let gate = |hold: &JobHold| {
+            let state = &self.buckets[hold.bucket];
+            let owner = GateOwner::Bucket(BucketId::parse(&state.key)?);
+            Some((owner, state.view(taken_with(holds, hold), rank, now)))
+        };
+        own.filter_map(gate).collect()
+    }
+
+    /// The scoped bucket that is the obstacle, if it is one.
+    fn bucket_behind(&self, job: &Job, obstacle: &Obstacle, now: Time) -> Option<BucketId> {
+        let upstream = obstacle.upstream.filter(|at| self.upstream_admits(*at, now).is_ok())?;
+        let (hold, denial) = self.denied_hold(job.holds()?, upstream, self.rank(job), now)?;
+        let bucket = (denial.reason == obstacle.reason).then_some(hold.bucket)?;
+        BucketId::parse(&self.buckets[bucket].key)
     }
 
     /// The position and estimate of a waiting job: a part of [`Engine::why`] that costs less.

@@ -20,7 +20,7 @@ use crate::verbs::{
     HistoryOf, HistoryQuery, LetterQuery, Observe, Outcome, Poll, Polling, Replay, Report, RetryAfter,
     Settlement, Usage, Wait,
 };
-use crate::views::{BucketQuery, JobQuery};
+use crate::views::{BucketQuery, JobQuery, TenantQuery};
 
 /// The version of the layouts in this file.
 const VERSION: u8 = 1;
@@ -48,7 +48,7 @@ pub enum Question {
     Jobs(JobQuery),
     Lanes,
     Upstreams,
-    Tenants { lane: Name, from: u32, max: usize },
+    Tenants(TenantQuery),
     DeadLetter(JobId),
     DeadLetters(LetterQuery),
     Wait(Wait),
@@ -106,7 +106,7 @@ layout_enum!(QuestionLayout<'a> = Question {
     Jobs(query: JobQueryLayout<'a>),
     Lanes,
     Upstreams,
-    Tenants { lane: &'a str, from: u32, max: u64 },
+    Tenants(query: TenantQueryLayout<'a>),
     DeadLetter(letter: u128),
     DeadLetters(query: LetterQueryLayout<'a>),
     Wait(ask: WaitLayout),
@@ -189,6 +189,14 @@ layout_struct!(BucketQueryLayout<'a> = BucketQuery {
     max: u64,
     shared: bool,
     lowest: bool,
+});
+
+layout_struct!(TenantQueryLayout<'a> = TenantQuery {
+    lane: &'a str,
+    names: Option<Vec<&'a str>>,
+    after: u32,
+    max: u64,
+    busiest: bool,
 });
 
 layout_struct!(FallbackLogLayout<'a> = FallbackLog {

@@ -32,7 +32,7 @@ use crate::verbs::{
     HistoryView, JobTransition, LetterCounts, LetterPage, Observed, ObservedState, Polls, Replayed,
     SettleAnswer, Settled, Swept,
 };
-use crate::views::{BucketPage, BucketView, CodeView, JobPage, LaneView, TenantView, UpstreamView, Why};
+use crate::views::{BucketPage, BucketView, CodeView, JobPage, LaneView, TenantPage, UpstreamView, Why};
 
 /// The version of the layouts in this file and of the views.
 const VERSION: u8 = 1;
@@ -73,7 +73,7 @@ pub enum Reply {
     /// To `Upstreams`.
     Upstreams(Vec<UpstreamView>),
     /// To `Tenants`.
-    Tenants(Vec<(u32, TenantView)>),
+    Tenants(TenantPage),
     /// To `DeadLetter`.
     DeadLetter(Option<DeadLetterView>),
     /// To `DeadLetters`.
@@ -147,7 +147,7 @@ layout_enum!(ReplyLayout<'a> = Reply {
     Jobs(page: JobPageLayout<'a>),
     Lanes(views: Vec<LaneViewLayout<'a>>),
     Upstreams(views: Vec<UpstreamViewLayout<'a>>),
-    Tenants(views: Vec<(u32, TenantViewLayout<'a>)>),
+    Tenants(page: TenantPageLayout<'a>),
     DeadLetter(view: Option<DeadLetterViewLayout<'a>>),
     DeadLetters(page: LetterPageLayout<'a>),
     Fleet(registrations: Vec<RegistrationViewLayout<'a>>),
@@ -259,6 +259,8 @@ layout_struct!(BucketPageLayout<'a> = BucketPage {
     buckets: Vec<BucketViewLayout<'a>>,
     next: Option<u64>,
 });
+
+layout_struct!(TenantPageLayout<'a> = TenantPage { tenants: Vec<TenantViewLayout<'a>>, next: Option<u32> });
 
 layout_struct!(BucketViewLayout<'a> = BucketView {
     id: BucketIdLayout<'a>,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::LayoutError;
 use super::convert::{Bytes, Layout, layout_enum, layout_struct};
 use super::shared::{
-    JobCursorLayout, KeptHoldLayout, LeaseIdLayout, LevelLayout, ReasonLayout, StatusLayout,
+    BucketIdLayout, JobCursorLayout, KeptHoldLayout, LeaseIdLayout, LevelLayout, ReasonLayout, StatusLayout,
 };
 use crate::dead_letter::{DeadLetter, DeadLetterView, LetterAges};
 use crate::durations::Quantiles;
@@ -17,7 +17,7 @@ use crate::job::{DropReason, Failure, JobView};
 use crate::lane::Totals;
 use crate::timeline::{Event, EventKind, FailureNote, Waited};
 use crate::views::{
-    CodeView, JobPage, LaneHold, LaneView, LastFailure, Place, TenantView, UpstreamView, Why,
+    CodeView, GateOwner, JobPage, LaneHold, LaneView, LastFailure, Place, TenantView, UpstreamView, Why,
 };
 
 layout_struct!(EndedLayout<'a> = Ended {
@@ -75,6 +75,7 @@ layout_struct!(JobViewLayout<'a> = JobView {
     result: Option<Bytes<'a>>,
     timeline: Vec<EventLayout<'a>>,
     at: Option<&'a str>,
+    dead_letter: bool,
 });
 
 layout_struct!(EventLayout<'a> = Event<Name> { at: u64, kind: EventKindLayout<'a> });
@@ -117,10 +118,19 @@ layout_struct!(WhyLayout<'a> = Why {
     reason: Option<ReasonLayout>,
     upstream: Option<&'a str>,
     of_tenant: Option<&'a str>,
+    of_bucket: Option<BucketIdLayout<'a>>,
+    until: Option<u64>,
     position: u64,
     eta: Option<u64>,
     will_expire: bool,
-    gates: Vec<(&'a str, Vec<GateViewLayout>)>,
+    gates: Vec<(GateOwnerLayout<'a>, GateViewLayout)>,
+});
+
+layout_enum!(GateOwnerLayout<'a> = GateOwner {
+    Lane,
+    Tenant(tenant: &'a str),
+    Upstream(upstream: &'a str),
+    Bucket(bucket: BucketIdLayout<'a>),
 });
 
 layout_struct!(GateViewLayout = GateView {

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use eclusa_core::gate::{CallResult, GateSpecs, WindowSpec};
 use eclusa_core::{
     Chain, Dispatch, Engine, Fairness, JobId, LaneSpec, LeaseId, Level, Name, NewJob, Outcome, Report,
-    Settlement, Span, Spec, Time, UpstreamSpec,
+    Settlement, Span, Spec, TenantQuery, Time, UpstreamSpec,
 };
 
 const TENANTS: [&str; 4] = ["gold-a", "b", "c", "d"];
@@ -65,15 +65,15 @@ fn run(seed: u64, fair: bool) -> usize {
             1 => ms += dice.below(4_000) as u64,
             2 => drop(running.pop_front().map(|lease| engine.settle(vec![done(lease)], now))),
             _ => {
-                let tenants = engine.tenants(&name("work"), 0, 100, now);
-                let next: Vec<_> = tenants.into_iter().filter(|(_, view)| view.next).collect();
+                let tenants = engine.tenants(&TenantQuery::new(name("work"), 100), now).tenants;
+                let next: Vec<_> = tenants.into_iter().filter(|view| view.next).collect();
                 let (lease, wait) = (Span::from_secs(3_600), Span::ZERO);
                 let ask = Dispatch { lane: name("work"), max: 1, lease, nonce: step, wait, denied: None };
                 let waiting = engine.lane_view(&name("work"), now).unwrap().queued.iter().sum::<u64>();
                 let grants = engine.dispatch(&ask, now).grants;
                 assert_eq!(next.len(), usize::from(waiting > 0), "seed {seed}, step {step}");
                 if let Some(grant) = grants.first() {
-                    assert_eq!(next[0].1.tenant, grant.tenant, "seed {seed}, step {step}");
+                    assert_eq!(next[0].tenant, grant.tenant, "seed {seed}, step {step}");
                     running.push_back(grant.lease);
                     started += 1;
                 }

@@ -4,19 +4,21 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{FromRequestParts, State};
-use eclusa_core::{LaneView, Store};
+use eclusa_core::{LaneView, Store, TenantPage, TenantQuery, TenantView};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use utoipa::{IntoParams, ToSchema};
 
 use super::audit::audit;
 use super::auth::{Caller, Right};
+use super::example::example;
 use super::extract::{NoQuery, Path, Query};
 use super::model::{Lane, LaneFacts, TenantFairnessMetrics};
 use super::problem::{Kind, Problem};
 use super::state::Api;
 use super::store_problem::unavailable;
 use super::submit;
+use crate::intake::Fault;
 use crate::rules::{CurrentRules, Rules};
 use crate::store::AnyStore;
 use crate::telemetry::{Metrics, Rates};
@@ -86,11 +88,14 @@ impl Lanes {
 
 /// A lane as it is shown.
 pub(super) fn shown(lane: &LaneView, rules: &Rules, rates: &Rates, metrics: &Metrics) -> Lane {
-    let (now, answers) = (Instant::now(), &metrics.answers);
+    let (now, answered) = (Instant::now(), &metrics.answers);
+    let (own, answers) = (rules.config.lanes.get(&lane.name), answered.of(&lane.name));
+    let unused = lane.totals.accepted == 0 && answers.is_empty();
     let facts = LaneFacts {
-        rules: rules.config.lanes.get(&lane.name).map(|lane| &**lane),
-        rates: rates.of(lane, answers, now),
-        answers: answers.of(&lane.name),
+        rules: own.map(|lane| &**lane),
+        rates: rates.of(lane, answered, now),
+        example: own.filter(|_| unused).and_then(|own| example(own, &rules.config)),
+        answers,
         quotes: metrics.quoted.of(&lane.name, now),
     };
     Lane::new(lane, facts)
@@ -120,18 +125,34 @@ pub(super) async fn resume(
     lanes.set_paused(&caller, &lane, false).await
 }
 
-/// Paging.
+/// Which tenants to return.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 pub(super) struct TenantsQuery {
     /// The `cursor` of the previous page.
     cursor: Option<u32>,
+    /// Only this many tenants: the one that is served next, then those with the most waiting jobs, then those served most.
+    /// Cannot be combined with `cursor`.
+    #[param(minimum = 1, maximum = 200)]
+    busiest: Option<usize>,
+}
+
+impl TenantsQuery {
+    /// How many tenants are asked for, if the query asks for the busiest.
+    fn most(&self) -> Result<Option<usize>, Problem> {
+        let Some(most) = self.busiest else { return Ok(None) };
+        let alone = self.cursor.map(|_| Fault::new("busiest", "cannot be combined with `cursor`"));
+        let bounds = format!("must be 1 to {PAGE}");
+        let bounds = (!(1..=PAGE).contains(&most)).then(|| Fault::new("busiest", bounds));
+        let faults: Vec<_> = alone.into_iter().chain(bounds).collect();
+        if faults.is_empty() { Ok(Some(most)) } else { Err(Problem::invalid(&faults)) }
+    }
 }
 
 /// Tenants of a lane.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct TenantList {
-    /// In no particular order.
+    /// In no particular order, unless the busiest are asked for.
     tenants: Vec<TenantFairnessMetrics>,
     /// The cursor of the next page; absent on the last page.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -150,11 +171,33 @@ pub(super) async fn tenants(
 ) -> Result<Json<TenantList>, Problem> {
     caller.may(Right::SeeAll)?;
     let (name, _) = submit::lane(&lanes.rules, &caller, &lane)?;
-    let from = query.cursor.unwrap_or_default();
-    let page = lanes.store.tenants(name, from, PAGE).await.map_err(|error| unavailable(&error))?;
-    let cursor = if page.len() == PAGE { page.last().map(|(place, _)| place + 1) } else { None };
-    let tenants = page.into_iter().map(|(_, tenant)| tenant);
-    let tenants =
-        tenants.filter(|tenant| caller.may_act_for(&tenant.tenant).is_ok()).map(Into::into).collect();
-    Ok(Json(TenantList { tenants, cursor }))
+    let ask = TenantQuery { names: caller.tenants(), ..TenantQuery::new(name, PAGE) };
+    let page = match query.most()? {
+        Some(max) => lanes.busiest(TenantQuery { max, busiest: true, ..ask }).await?,
+        None => lanes.tenants(TenantQuery { after: query.cursor.unwrap_or_default(), ..ask }).await?,
+    };
+    let tenants = page.tenants.into_iter().map(Into::into).collect();
+    Ok(Json(TenantList { tenants, cursor: page.next }))
+}
+
+impl Lanes {
+    async fn tenants(&self, query: TenantQuery) -> Result<TenantPage, Problem> {
+        self.store.tenants(query).await.map_err(|error| unavailable(&error))
+    }
+
+    /// The busiest of all tenants, which the store examines in steps.
+    async fn busiest(&self, mut query: TenantQuery) -> Result<TenantPage, Problem> {
+        let mut busiest = self.tenants(query.clone()).await?;
+        while let Some(after) = busiest.next {
+            query.after = after;
+            let page = self.tenants(query.clone()).await?;
+            busiest.tenants.extend(page.tenants);
+            busiest.tenants.sort_by_cached_key(TenantView::urgency);
+            busiest.tenants.truncate(query.max);
+            busiest.next = page.next;
+        }
+        // The turn may have passed on between two steps.
+        busiest.tenants.iter_mut().skip(1).for_each(|tenant| tenant.next = false);
+        Ok(busiest)
+    }
 }

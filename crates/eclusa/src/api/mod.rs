@@ -12,6 +12,7 @@ mod direct;
 mod docs;
 mod enqueue;
 mod events;
+mod example;
 mod extract;
 mod find;
 mod finish;

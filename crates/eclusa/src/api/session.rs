@@ -138,8 +138,12 @@ pub(super) async fn begin(here: SignIn, _: SameOrigin, _: NoQuery, body: Body) -
 /// Sign out
 #[utoipa::path(delete, path = "/v1/session", tag = "session",
     responses((status = 204, description = "The cookie is removed")))]
-pub(super) async fn end(here: SignIn, _: SameOrigin, _: NoQuery) -> Response {
-    let cookie = set_cookie("", Span::ZERO, here.rules.get().config.server.tls.is_some());
+pub(super) async fn end(here: SignIn, _: SameOrigin, headers: HeaderMap, _: NoQuery) -> Response {
+    let rules = here.rules.get();
+    if let Some((key, _)) = find(&headers, &rules.config.keys, here.clock.now()) {
+        tracing::info!(target: "audit", audit = "sign_out", by = key.name, "Signed out");
+    }
+    let cookie = set_cookie("", Span::ZERO, rules.config.server.tls.is_some());
     (StatusCode::NO_CONTENT, [(SET_COOKIE, cookie)]).into_response()
 }
 

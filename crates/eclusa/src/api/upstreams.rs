@@ -10,7 +10,7 @@ use eclusa_core::{Name, Store, StoreError, UpstreamView};
 use super::audit::audit;
 use super::auth::{Caller, Right};
 use super::extract::{NoQuery, Path};
-use super::model::{self, Breaker, Upstream, breaker};
+use super::model::{self, Breaker, Upstream, breaker, breaker_or_closed};
 use super::problem::{Kind, Problem};
 use super::state::Api;
 use super::store_problem::unavailable;
@@ -82,7 +82,16 @@ impl Upstreams {
         view: Result<Option<UpstreamView>, StoreError>,
     ) -> Result<Json<Breaker>, Problem> {
         let view = view.map_err(|error| unavailable(&error))?;
-        breaker_of(&view.ok_or_else(|| unknown(&self.rules, name))?)
+        let view = view.ok_or_else(|| unknown(&self.rules, name))?;
+        Ok(Json(breaker_or_closed(&view)))
+    }
+
+    /// The upstream to whose breaker the caller may report; it must have one.
+    fn reported(&self, caller: &Caller, name: &str) -> Result<Name, Problem> {
+        let upstream = changeable(&self.rules, caller, Right::Enqueue, name)?;
+        let rules = self.rules.get();
+        let breaker = rules.config.spec.upstream(&upstream).and_then(|spec| spec.gates.breaker.as_ref());
+        breaker.map(|_| upstream).ok_or_else(|| without_breaker(name))
     }
 }
 
@@ -121,9 +130,9 @@ fn unknown(rules: &CurrentRules, name: &str) -> Problem {
     )
 }
 
-fn breaker_of(view: &UpstreamView) -> Result<Json<Breaker>, Problem> {
-    let none = || format!("Upstream `{}` has no breaker; add `breaker = {{ … }}` to it", view.name);
-    breaker(view).map(Json).ok_or_else(|| Problem::new(Kind::NotFound, none()))
+fn without_breaker(name: &str) -> Problem {
+    let detail = format!("Upstream `{name}` has no breaker; add `breaker = {{ … }}` to it");
+    Problem::new(Kind::NotFound, detail)
 }
 
 /// List all upstreams with the state of every gate
@@ -171,7 +180,7 @@ pub(super) async fn get_breaker(
     Path(name): Path<String>,
     _: NoQuery,
 ) -> Result<Json<Breaker>, Problem> {
-    breaker_of(&upstreams.view(&caller, &name).await?)
+    breaker(&upstreams.view(&caller, &name).await?).map(Json).ok_or_else(|| without_breaker(&name))
 }
 
 /// Report to a breaker that a call made elsewhere failed
@@ -183,7 +192,7 @@ pub(super) async fn failure(
     Path(name): Path<String>,
     _: NoQuery,
 ) -> Result<Json<Breaker>, Problem> {
-    let upstream = changeable(&upstreams.rules, &caller, Right::Enqueue, &name)?;
+    let upstream = upstreams.reported(&caller, &name)?;
     upstreams.record(&caller, upstream, CallResult::Failed).await
 }
 
@@ -196,7 +205,7 @@ pub(super) async fn success(
     Path(name): Path<String>,
     _: NoQuery,
 ) -> Result<Json<Breaker>, Problem> {
-    let upstream = changeable(&upstreams.rules, &caller, Right::Enqueue, &name)?;
+    let upstream = upstreams.reported(&caller, &name)?;
     upstreams.record(&caller, upstream, CallResult::Success).await
 }
 
@@ -211,7 +220,7 @@ pub(super) async fn try_recover(
     Path(name): Path<String>,
     _: NoQuery,
 ) -> Result<Json<Breaker>, Problem> {
-    let upstream = changeable(&upstreams.rules, &caller, Right::Enqueue, &name)?;
+    let upstream = upstreams.reported(&caller, &name)?;
     let before = upstreams.breaker(&upstream).await;
     let after = upstreams.decider.recover(upstream.clone()).await;
     audit_change(&caller, ("try_recover", "try-recover"), &upstream, before, &after);
@@ -219,6 +228,8 @@ pub(super) async fn try_recover(
 }
 
 /// Close a breaker and clear its upstream's cooldown and Retry-After
+///
+/// An upstream without a breaker is reset too; its breaker is shown as closed.
 #[utoipa::path(post, path = "/v1/breakers/{name}/reset", tag = "breakers",
     params(("name" = String, Path, description = "The upstream")), responses((status = 200, body = Breaker)))]
 pub(super) async fn reset(
@@ -235,7 +246,7 @@ pub(super) async fn reset(
     upstreams.shown(&name, reset)
 }
 
-/// The upstream with this name, if the caller may change its breaker.
+/// The upstream with this name, if the caller may change its gates.
 fn changeable(rules: &CurrentRules, caller: &Caller, right: Right, name: &str) -> Result<Name, Problem> {
     caller.may(right)?;
     let upstream = reachable(rules, caller, name)?;

@@ -17,13 +17,27 @@ fn learned(pace: &Pace) -> String {
     format!(" ({:.2}/s{floor})", pace.rate)
 }
 
-/// Gates as a table, with their upstreams.
+/// Gates of a job as a table, with their owners.
 pub(super) fn gates(gates: &[Gate]) -> String {
     let row = |gate: &Gate| {
         let (name, state) = words(gate, None);
-        vec![or_dash(gate.upstream.as_deref()), name, state, or_dash(gate.until.as_deref())]
+        vec![owner(gate), name, state, or_dash(gate.until.as_deref())]
     };
-    table(&["UPSTREAM", "GATE", "STATE", "UNTIL"], gates.iter().map(row).collect())
+    table(&["OF", "GATE", "STATE", "UNTIL"], gates.iter().map(row).collect())
+}
+
+/// Whose gate it is: `fal`, `lane`, `tenant acme`, `fal PER_PAYER 9f…`.
+fn owner(gate: &Gate) -> String {
+    let Gate { upstream, tenant, policy, scope, .. } = gate;
+    match (tenant, upstream) {
+        (Some(tenant), _) => format!("tenant {tenant}"),
+        (None, None) => "lane".to_owned(),
+        (None, Some(upstream)) => {
+            let words =
+                [Some(upstream), policy.as_ref(), scope.as_ref().filter(|scope| *scope != "upstream")];
+            words.into_iter().flatten().map(String::as_str).collect::<Vec<_>>().join(" ")
+        }
+    }
 }
 
 /// The state of a gate.
@@ -76,14 +90,8 @@ mod tests {
     use super::*;
 
     fn view(reason: &str, open: bool, until: Option<&str>, level: i64, limit: Option<i64>) -> Gate {
-        Gate {
-            upstream: None,
-            reason: reason.into(),
-            open,
-            until: until.map(ToOwned::to_owned),
-            level,
-            limit,
-        }
+        let (reason, until) = (reason.into(), until.map(ToOwned::to_owned));
+        Gate { reason, open, until, level, limit, ..Gate::default() }
     }
 
     #[test]
@@ -110,6 +118,18 @@ mod tests {
         ] {
             assert_eq!(super::gate(&gate, None, None), expected);
         }
+    }
+
+    #[test]
+    fn gates_of_a_job_say_whose_they_are() {
+        let text = |text: &str| Some(text.to_owned());
+        let plain = view("rate_limit", true, None, 7, Some(10));
+        let up = Gate { upstream: text("up"), ..plain.clone() };
+        let scoped = Gate { policy: text("PER_PAYER"), scope: text("9f"), ..up.clone() };
+        let shared = Gate { scope: text("upstream"), ..scoped.clone() };
+        let tenant = Gate { tenant: text("acme"), ..plain.clone() };
+        let owners = [plain, tenant, up, scoped, shared].map(|gate| owner(&gate));
+        assert_eq!(owners, ["lane", "tenant acme", "up", "up PER_PAYER 9f", "up PER_PAYER"]);
     }
 
     #[test]

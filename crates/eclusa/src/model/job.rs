@@ -120,6 +120,10 @@ pub struct Job {
     /// The upstream's response.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<JobResult>,
+    /// Whether it is a dead letter, which can be replayed; absent if not.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[schema(required = false)]
+    pub dead_letter: bool,
     /// What happened to the job, oldest first.
     pub timeline: Vec<TimelineEntry>,
 }
@@ -338,6 +342,7 @@ impl From<JobView> for Job {
                 upstream: failure.upstream.map(|upstream| upstream.to_string()),
             }),
             result: result.map(JobResult::from),
+            dead_letter: view.dead_letter,
             timeline: view.timeline.iter().map(|event| entry(event.at, &event.kind)).collect(),
         }
     }

@@ -5,9 +5,11 @@ use std::time::Duration;
 
 use eclusa_core::{LaneView, Name, TenantView};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::iso;
+use super::job_request::JobRequest;
 use super::vocabulary::{LaneMode, WaitReason};
 use super::why::{Gate, gate};
 use crate::config::{self, Mode};
@@ -74,6 +76,11 @@ pub struct Lane {
     /// saw; absent if it saw none.
     #[serde(default)]
     pub quotes: Option<QuoteErrors>,
+    /// A job that the lane accepts, as a first one to send. Present while the lane is unused, if one could be found. A direct
+    /// lane takes its `request` at `/proxy`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<JobRequest>, nullable = false)]
+    pub example: Option<Value>,
 }
 
 /// What keeps the next job of a lane from starting.
@@ -109,6 +116,8 @@ pub(crate) struct LaneFacts<'a> {
     /// Direct answers by status.
     pub(crate) answers: BTreeMap<u16, u64>,
     pub(crate) quotes: Option<QuoteErrors>,
+    /// See [`Lane::example`].
+    pub(crate) example: Option<Value>,
 }
 
 /// Counts by priority.
@@ -157,7 +166,7 @@ pub struct LaneTotals {
 impl Lane {
     /// Combines a view with what this process knows of the lane.
     pub(crate) fn new(view: &LaneView, facts: LaneFacts<'_>) -> Self {
-        let LaneFacts { rules, rates, answers, quotes } = facts;
+        let LaneFacts { rules, rates, answers, quotes, example } = facts;
         let totals = view.totals;
         let direct = rules.is_some_and(|rules| rules.mode == Mode::Direct);
         let mut chain: Vec<String> = Vec::new();
@@ -207,6 +216,7 @@ impl Lane {
             last_start: view.last_start.and_then(iso),
             will_expire: view.will_expire,
             quotes,
+            example,
         }
     }
 }

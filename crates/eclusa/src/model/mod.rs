@@ -30,7 +30,7 @@ pub use shown::ShownRequest;
 pub(crate) use shown::{MASK, Shown, shown, unmasked};
 pub use status::{Need, Remark, ServiceStatus};
 pub use upstream::{Breaker, Latency, Pace, Upstream, UpstreamFailure, UpstreamKey};
-pub(crate) use upstream::{breaker, upstreams};
+pub(crate) use upstream::{breaker, breaker_or_closed, upstreams};
 pub use why::{Gate, WhyAnswer};
 
 pub use crate::words::{LaneRates, QuoteErrors, iso};

@@ -1,7 +1,7 @@
 //! Why a job waits, as a sentence.
 
 use eclusa_core::gate::Reason;
-use eclusa_core::{Status, Why};
+use eclusa_core::{BucketId, Status, Why};
 
 use super::iso;
 
@@ -14,7 +14,11 @@ pub(super) fn sentence(why: &Why) -> String {
         };
     };
     let at = why.upstream.as_ref().map_or_else(|| "the lane".to_owned(), |upstream| format!("`{upstream}`"));
-    let whose = why.of_tenant.as_ref().map_or(at.clone(), |tenant| format!("tenant `{tenant}`"));
+    let whose = match (&why.of_tenant, &why.of_bucket) {
+        (Some(tenant), _) => format!("tenant `{tenant}`"),
+        (None, Some(bucket)) => scoped(bucket),
+        (None, None) => at.clone(),
+    };
     let cause = match reason {
         Reason::Paused => "The lane is paused; `eclusa lanes resume` starts it again".to_owned(),
         Reason::Scheduled => "It is scheduled to start later".to_owned(),
@@ -37,5 +41,18 @@ pub(super) fn sentence(why: &Why) -> String {
     };
     let eta = why.eta.and_then(iso).map(|eta| format!("; it should start at {eta}")).unwrap_or_default();
     let expires = if why.will_expire { ", which is after it expires" } else { "" };
-    format!("{cause}{eta}{expires}")
+    format!("{cause}{}{eta}{expires}", opens(why))
+}
+
+/// Whose a scoped bucket is: its policy and the hash of its scope.
+fn scoped(bucket: &BucketId) -> String {
+    let BucketId { upstream, policy, scope, .. } = bucket;
+    let scope = scope.map(|scope| format!(" (scope {scope})")).unwrap_or_default();
+    format!("policy `{policy}` at `{upstream}`{scope}")
+}
+
+/// When the gate admits the next call, if that is not when this job should start.
+fn opens(why: &Why) -> String {
+    let until = why.until.filter(|until| why.eta != Some(*until)).and_then(iso);
+    until.map(|until| format!("; the next call may start at {until}")).unwrap_or_default()
 }

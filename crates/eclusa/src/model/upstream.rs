@@ -166,12 +166,17 @@ const fn breaker_state(state: BreakerState) -> &'static str {
 
 /// The breaker of an upstream, if it has one.
 pub(crate) fn breaker(view: &UpstreamView) -> Option<Breaker> {
-    let state = view.breaker.as_ref()?.state;
-    Some(Breaker {
+    view.breaker.is_some().then(|| breaker_or_closed(view))
+}
+
+/// The breaker of an upstream; an upstream without one is never blocked, like one whose breaker is closed.
+pub(crate) fn breaker_or_closed(view: &UpstreamView) -> Breaker {
+    let state = view.breaker.as_ref().map_or(BreakerState::Closed, |breaker| breaker.state);
+    Breaker {
         name: view.name.to_string(),
         failures: view.failures,
         degraded: state == BreakerState::Open,
         degraded_until: view.degraded_until.and_then(iso),
         state: breaker_state(state).into(),
-    })
+    }
 }

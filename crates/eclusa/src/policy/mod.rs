@@ -91,13 +91,31 @@ impl Scopes {
         chain: &[Name],
         subject: Subject<'_>,
     ) -> Result<Result<Takes, Vec<Fault>>, StoreError> {
-        let limited = chain.iter().filter_map(|name| Some((name, upstreams.get(name)?.policies())));
-        let limited: Vec<_> = limited.filter(|(_, policies)| !policies.is_empty()).collect();
+        let limited = limited(upstreams, chain);
         if limited.is_empty() {
             return Ok(Ok(Takes::default()));
         }
         Ok(takes(&limited, subject, self.key().await?))
     }
+}
+
+/// The upstreams of `chain` that have policies.
+fn limited<'a>(
+    upstreams: &'a BTreeMap<Name, UpstreamConfig>,
+    chain: &'a [Name],
+) -> Vec<(&'a Name, &'a [Policy])> {
+    let all = chain.iter().filter_map(|name| Some((name, upstreams.get(name)?.policies())));
+    all.filter(|(_, policies)| !policies.is_empty()).collect()
+}
+
+/// `Ok` if the policies at the upstreams of `chain` find in a request what they count by.
+pub(crate) fn check(
+    upstreams: &BTreeMap<Name, UpstreamConfig>,
+    chain: &[Name],
+    subject: Subject<'_>,
+) -> Result<(), Vec<Fault>> {
+    // Which bucket it is does not matter, so any key will do.
+    takes(&limited(upstreams, chain), subject, HashKey::new(0)).map(drop)
 }
 
 /// What a request takes, with the hash key given.

@@ -176,13 +176,8 @@ macro_rules! store_by_asking {
                     ask!(self, Question::Upstreams, Upstreams)
                 }
 
-                async fn tenants(
-                    &self,
-                    lane: Name,
-                    from: u32,
-                    max: usize,
-                ) -> Result<Vec<(u32, TenantView)>, StoreError> {
-                    ask!(self, Question::Tenants { lane, from, max }, Tenants)
+                async fn tenants(&self, query: TenantQuery) -> Result<TenantPage, StoreError> {
+                    ask!(self, Question::Tenants(query), Tenants)
                 }
 
                 async fn dead_letter(&self, letter: JobId) -> Result<Option<DeadLetterView>, StoreError> {

@@ -38,7 +38,7 @@ pub(super) fn apply(engine: &mut Engine, question: Question, now: Time) -> Reply
         Question::Jobs(query) => Reply::Jobs(engine.jobs(&query)),
         Question::Lanes => Reply::Lanes(engine.lanes(now)),
         Question::Upstreams => Reply::Upstreams(engine.upstreams(now)),
-        Question::Tenants { lane, from, max } => Reply::Tenants(engine.tenants(&lane, from, max, now)),
+        Question::Tenants(query) => Reply::Tenants(engine.tenants(&query, now)),
         Question::DeadLetter(letter) => Reply::DeadLetter(engine.dead_letter(letter)),
         Question::DeadLetters(query) => Reply::DeadLetters(engine.dead_letters(&query)),
         Question::CatchUp(fallback_log) => {
@@ -99,7 +99,7 @@ pub(super) fn is_read(question: &Question) -> bool {
             | Question::Lanes
             | Question::Observe(_)
             | Question::Schedules
-            | Question::Tenants { .. }
+            | Question::Tenants(_)
             | Question::Upstreams
             | Question::Wait(_)
             | Question::Why(_)

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use eclusa_core::gate::BreakerState;
 use eclusa_core::{
     Alert, CountLetters, LaneView, LetterAges, LetterBy, LetterFilter, Name, Span, Store, StoreError,
-    TenantView, Time, UpstreamView,
+    TenantQuery, TenantView, Time, UpstreamView,
 };
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder};
@@ -99,16 +99,12 @@ impl Snapshot {
 }
 
 async fn tenants_of(store: &impl Store, lane: &Name) -> Result<Vec<TenantView>, StoreError> {
-    let (mut all, mut from) = (Vec::new(), 0);
-    while all.len() < MAX_LOOKED_AT {
-        let page = store.tenants(lane.clone(), from, STEP).await?;
-        let last = page.last().map(|(place, _)| *place);
-        let full = page.len() == STEP;
-        all.extend(page.into_iter().map(|(_, tenant)| tenant));
-        match last {
-            Some(place) if full => from = place + 1,
-            _ => break,
-        }
+    let (mut all, mut after) = (Vec::new(), Some(0));
+    while let Some(place) = after.filter(|_| all.len() < MAX_LOOKED_AT) {
+        let page =
+            store.tenants(TenantQuery { after: place, ..TenantQuery::new(lane.clone(), STEP) }).await?;
+        all.extend(page.tenants);
+        after = page.next;
     }
     all.sort_by(|a, b| b.total_processed.cmp(&a.total_processed).then_with(|| a.tenant.cmp(&b.tenant)));
     Ok(all)

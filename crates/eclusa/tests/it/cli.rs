@@ -195,10 +195,7 @@ async fn why_tells_what_a_job_waits_for() {
     let id = scene.held_back().await;
     let out = scene.run(&["why", &id]).await.ok();
     assert!(out.starts_with("It is scheduled to start later; it should start at 20"), "{out}");
-    assert!(
-        out.contains("\nreason    scheduled\n") && out.contains("  api       slots    0/10 in use"),
-        "{out}"
-    );
+    assert!(out.contains("\nreason    scheduled\n") && out.contains("  api  slots    0/10 in use"), "{out}");
     assert_eq!(scene.run(&["why", &id, "-o", "json"]).await.json()["reason"], "scheduled");
 }
 

@@ -112,6 +112,7 @@ async fn a_session_has_the_role_and_the_bounds_of_its_key() {
     assert_eq!(program.send("DELETE", "/v1/session", &foreign, "").await.status, 403);
     let out = program.send("DELETE", "/v1/session", &[("cookie", &cookie), ("origin", &own)], "").await;
     assert_eq!((out.status, out.header("set-cookie").contains("Max-Age=0")), (204, true));
+    program.logged("Signed out", &[("audit", "sign_out"), ("by", "operator")]).await;
 }
 
 #[tokio::test]

@@ -10,8 +10,8 @@ use eclusa_core::{
     Correction, CountLetters, Credit, Credited, DeadLetterView, DiscardedLetters, Dispatch, Dispatched,
     EnqueueAnswer, Fire, Fired, HashKey, HistoryQuery, HistoryView, JobId, JobPage, JobQuery, JobView,
     LaneView, LeaseId, LetterCounts, LetterPage, LetterQuery, Name, NewJob, Observe, Observed, Poll, Polls,
-    Replay, Replayed, SettleAnswer, Settlement, Span, Store, StoreError, Swept, TenantView, Time,
-    UpstreamView, Wait, Watch, Why,
+    Replay, Replayed, SettleAnswer, Settlement, Span, Store, StoreError, Swept, TenantPage, TenantQuery,
+    Time, UpstreamView, Wait, Watch, Why,
 };
 
 /// A scenario on this store notices any visible effect of a restart or a takeover.
@@ -201,8 +201,8 @@ impl<S: Store> Store for Reopened<S> {
         self.run(async move |store| store.upstreams().await)
     }
 
-    fn tenants(&self, lane: Name, from: u32, max: usize) -> impl Answer<Vec<(u32, TenantView)>> {
-        self.run(async move |store| store.tenants(lane, from, max).await)
+    fn tenants(&self, query: TenantQuery) -> impl Answer<TenantPage> {
+        self.run(async move |store| store.tenants(query).await)
     }
 
     fn dead_letter(&self, letter: JobId) -> impl Answer<Option<DeadLetterView>> {

@@ -6,7 +6,7 @@ use eclusa::fake::{Answer, Behaviour, FakeUpstream, Latch};
 use serde_json::{Value, json};
 
 use crate::cli::{run_at, run_with};
-use crate::program::Program;
+use crate::program::{Program, millis};
 
 fn config(upstream: &FakeUpstream, lane: &str) -> String {
     format!(
@@ -59,6 +59,34 @@ async fn tenants_are_listed_with_what_waits_and_runs() {
 }
 
 #[tokio::test]
+async fn the_tenant_that_is_served_next_is_found_among_many() {
+    let upstream = FakeUpstream::start(Answer::status(200)).await.unwrap();
+    let program = Program::start(&config(&upstream, ""), &[]).await;
+    let job = |tenant: &str| json!({ "tenant": tenant, "request": { "path": "/a" } });
+    enqueue(&program, "tenant-0").await;
+    program.until("/v1/lanes/mail", |lane| lane.json()["totals"]["completed"] == 1).await;
+    program.pause("mail").await;
+    let many: Vec<_> = (0..1_000).map(|n| job(&format!("tenant-{n}"))).collect();
+    program.post("/v1/lanes/mail/jobs/batch", &json!(many)).await;
+    let urgent = json!({ "tenant": "urgent", "priority": "high", "request": { "path": "/a" } });
+    program.post("/v1/lanes/mail/jobs/batch", &json!([job("flood"), job("flood"), urgent])).await;
+    let busiest = program.get("/v1/lanes/mail/tenants?busiest=3").await.json();
+    let of = |at: usize| (&busiest["tenants"][at]["companyId"], &busiest["tenants"][at]["next"]);
+    assert_eq!(of(0), (&json!("urgent"), &json!(true)), "{busiest}");
+    assert_eq!(of(1), (&json!("flood"), &json!(false)));
+    assert_eq!(of(2), (&json!("tenant-0"), &json!(false)), "of those that are left it was served most");
+    assert_eq!((&busiest["tenants"][3], &busiest["cursor"]), (&Value::Null, &Value::Null));
+    for bad in ["busiest=0", "busiest=201", "busiest=5&cursor=1"] {
+        let refused = program.get(&format!("/v1/lanes/mail/tenants?{bad}")).await;
+        assert_eq!(
+            (refused.status, &refused.json()["errors"][0]["field"]),
+            (422, &json!("busiest")),
+            "{bad}"
+        );
+    }
+}
+
+#[tokio::test]
 async fn a_key_for_some_tenants_sees_only_those() {
     let upstream = FakeUpstream::start(Answer::status(200)).await.unwrap();
     let keys = "[[auth.keys]]\nname = \"ops\"\nrole = \"admin\"\nkey = \"ops-0123456789abcdef\"\n\
@@ -78,6 +106,9 @@ async fn a_key_for_some_tenants_sees_only_those() {
     };
     assert_eq!(names("Bearer ops-0123456789abcdef").await, BTreeSet::from(["acme".into(), "bolt".into()]));
     assert_eq!(names("Bearer acme-0123456789abcdef").await, BTreeSet::from(["acme".into()]));
+    let path = "/v1/lanes/mail/tenants?busiest=5";
+    let busiest = program.send("GET", path, &bearer("Bearer acme-0123456789abcdef"), "").await.json();
+    assert_eq!(busiest["tenants"].as_array().unwrap().len(), 1, "{busiest}");
     let env = [("ECLUSA_URL", program.url()), ("ECLUSA_KEY", "acme-0123456789abcdef".to_owned())];
     let env = env.each_ref().map(|(name, value)| (*name, value.as_str()));
     let out = run_with(&["lanes", "tenants", "mail"], &env, "").await.ok();
@@ -98,6 +129,17 @@ async fn a_tenant_at_its_limit_sees_why_and_a_reload_lifts_it() {
     let why = program.get(&format!("/v1/jobs/{second}/why")).await.json();
     assert!(why["detail"].as_str().unwrap().starts_with("The token bucket of tenant `acme`"), "{why}");
     assert!(why["eta"].is_string(), "{why}");
+    assert_eq!(why["tenant"], "acme");
+    assert!(millis(&why["until"]) > 0 && millis(&why["until"]) <= millis(&why["eta"]), "{why}");
+    let gate = json!({ "tenant": "acme", "reason": "rate_limit", "open": false, "until": why["until"], "level": 0, "limit": 1 });
+    assert!(why["gates"].as_array().unwrap().contains(&gate), "{why}");
+    let out = run_at(&program.url(), &["why", &second]).await.ok();
+    let line = |words: &[&str]| out.lines().any(|line| line.split_whitespace().collect::<Vec<_>>() == words);
+    assert!(line(&["tenant", "acme"]) && line(&["until", why["until"].as_str().unwrap()]), "{out}");
+    assert!(
+        line(&["tenant", "acme", "bucket", "0/1", "tokens,", "too", "few", why["until"].as_str().unwrap()]),
+        "{out}"
+    );
     program.reload(&config(&upstream, "tenant_rate = { \"acme\" = \"2/day\" }"));
     program.logged("The config was reloaded", &[]).await;
     assert_eq!(program.why(&second).await, "rate_limit", "what was spent stays spent");

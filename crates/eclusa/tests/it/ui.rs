@@ -80,7 +80,7 @@ macro_rules! in_browser {
 mod browser {
     use super::*;
 
-    in_browser!(accessibility actions keyboard languages layout many pages past restart roles speed tabs);
+    in_browser!(accessibility actions first keyboard languages layout many pages past restart roles speed tabs);
 
     #[test]
     fn every_file_has_a_test_here() {

@@ -306,6 +306,7 @@ export const en = {
     emptyTitle: 'The first job',
     emptyText: 'The gateway runs. Send the first job through a lane; it appears here as it moves.',
     emptyNoLanes: 'The config has no lanes. Add one and its upstream, then reload the server.',
+    emptyNoExample: 'No lane accepts a job that could be made up here. How jobs are sent:',
     emptyThen: 'Then watch it:',
     emptyTimeline: 'its timeline, and why it waits if it does',
     overTime: 'Over time',
@@ -496,6 +497,14 @@ export const en = {
       erro_conexao: 'answered by an old entry: no connection',
     } as Record<string, string>,
   },
+  /** Comments above a command: no character that a shell interprets. */
+  curl: {
+    masked: (parts: string) => `Masked values in ${parts}. Put the real ones in place of the asterisks before you send this.`,
+    headers: 'Masked headers are left out.',
+    binary: 'The body is not text. This sends JSON with its base64 instead.',
+    attachments: 'Attachments are left out.',
+    recipients: 'All recipients have received the message. Add one.',
+  },
   tenants: {
     title: 'Tenants',
     next: 'Next turn',
@@ -509,7 +518,6 @@ export const en = {
     empty: 'No tenant has sent a job through this lane yet.',
     chooseLane: 'Lane',
     some: (shown: string) => `The first ${shown} are shown.`,
-    someCounted: (shown: string) => `The largest of the first ${shown}.`,
   },
   letters: {
     title: 'Dead letters',

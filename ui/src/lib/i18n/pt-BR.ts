@@ -282,6 +282,7 @@ export const ptBR: Messages = {
     emptyTitle: 'O primeiro job',
     emptyText: 'O gateway está no ar. Envie o primeiro job por uma fila; ele aparece aqui enquanto anda.',
     emptyNoLanes: 'A configuração não tem filas. Acrescente uma fila e seu upstream e recarregue o servidor.',
+    emptyNoExample: 'Nenhuma fila aceita um job que se possa inventar aqui. Como enviar jobs:',
     emptyThen: 'Depois acompanhe:',
     emptyTimeline: 'a linha do tempo dele e, se esperar, por quê',
     overTime: 'Ao longo do tempo',
@@ -478,6 +479,13 @@ export const ptBR: Messages = {
       erro_conexao: 'respondido por uma entrada antiga: sem conexão',
     },
   },
+  curl: {
+    masked: (parts) => `Valores ocultos em ${parts}. Antes de enviar, coloque os verdadeiros no lugar dos asteriscos.`,
+    headers: 'Os cabeçalhos ocultos ficaram de fora.',
+    binary: 'O corpo não é texto. Este comando envia JSON com o base64.',
+    attachments: 'Os anexos ficaram de fora.',
+    recipients: 'Todos os destinatários já receberam a mensagem. Inclua um.',
+  },
   tenants: {
     title: 'Tenants',
     next: 'Próxima vez',
@@ -491,7 +499,6 @@ export const ptBR: Messages = {
     empty: 'Nenhum tenant enviou jobs por esta fila ainda.',
     chooseLane: 'Fila',
     some: (shown) => `São mostrados os primeiros ${shown}.`,
-    someCounted: (shown) => `Os maiores dos primeiros ${shown}.`,
   },
   letters: {
     title: 'Mensagens mortas',

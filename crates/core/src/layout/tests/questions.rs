@@ -15,7 +15,7 @@ use crate::verbs::{
     HistoryOf, HistoryQuery, LetterBy, LetterFilter, LetterQuery, Outcome, Poll, Polling, Replay, Report,
     RetryAfter, Settlement, Usage, Wait,
 };
-use crate::views::{BucketQuery, JobQuery};
+use crate::views::{BucketQuery, JobQuery, TenantQuery};
 
 /// Samples, each with the name of its golden file.
 pub(super) fn all() -> Vec<(&'static str, Question)> {
@@ -71,7 +71,13 @@ pub(super) fn all() -> Vec<(&'static str, Question)> {
         }),
         Question::Lanes,
         Question::Upstreams,
-        Question::Tenants { lane: lane.clone(), from: 7, max: 100 },
+        Question::Tenants(TenantQuery {
+            lane: lane.clone(),
+            names: Some(vec!["ac*".into()]),
+            after: 7,
+            max: 100,
+            busiest: true,
+        }),
         Question::DeadLetter(id(1)),
         Question::DeadLetters(letter_query(lane)),
         Question::Wait(Wait { job: id(1), timeout: ms(30_000), allow_unknown: true, seen: Some(7) }),
@@ -183,7 +189,7 @@ fn file_name(question: &Question) -> &'static str {
         Question::Jobs(_) => "question-jobs",
         Question::Lanes => "question-lanes",
         Question::Upstreams => "question-upstreams",
-        Question::Tenants { .. } => "question-tenants",
+        Question::Tenants(_) => "question-tenants",
         Question::DeadLetter(_) => "question-dead-letter",
         Question::DeadLetters(_) => "question-dead-letters",
         Question::Wait(_) => "question-wait",

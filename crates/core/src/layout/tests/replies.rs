@@ -21,7 +21,9 @@ use crate::verbs::{
     EnqueueAnswer, Enqueued, Fired, Grant, LetterCounts, LetterPage, Polls, Replayed, ReplayedLetter,
     SettleAnswer, Settled, Swept,
 };
-use crate::views::{BucketPage, BucketView, JobPage, LaneView, Place, TenantView, UpstreamView, Why};
+use crate::views::{
+    BucketPage, BucketView, GateOwner, JobPage, LaneView, Place, TenantPage, TenantView, UpstreamView, Why,
+};
 
 /// Samples, each with the name of its golden file.
 pub(super) fn all() -> Vec<(&'static str, Reply)> {
@@ -156,7 +158,7 @@ fn of_jobs() -> Vec<(&'static str, Reply)> {
             "reply-upstreams",
             Reply::Upstreams([BreakerState::Closed, BreakerState::Open].map(upstream_view).into()),
         ),
-        ("reply-tenants", Reply::Tenants(vec![(7, tenant_view())])),
+        ("reply-tenants", Reply::Tenants(TenantPage { tenants: vec![tenant_view()], next: Some(7) })),
         ("reply-fleet", Reply::Fleet(vec![registration()])),
         ("reply-completed-settled", completed(Completed::Settled(Settled::Requeued))),
         ("reply-completed-kept", completed(Completed::Kept)),
@@ -312,6 +314,7 @@ fn job_view() -> JobView {
         payload: b"GET /score\0\xff".as_slice().into(),
         result: Some(b"score".as_slice().into()),
         timeline: timeline(),
+        dead_letter: true,
     }
 }
 
@@ -353,11 +356,18 @@ fn why() -> Why {
         reason: Some(Reason::AwaitingWebhook),
         upstream: Some(name("ses")),
         of_tenant: Some("acme".into()),
+        of_bucket: Some(bucket_id()),
+        until: Some(time(8)),
         position: 4,
         eta: Some(time(9)),
         will_expire: true,
-        gates: vec![(name("ses"), gates())],
+        gates: owners().into_iter().cycle().zip(gates()).collect(),
     }
+}
+
+fn owners() -> Vec<GateOwner> {
+    let [lane, tenant] = [GateOwner::Lane, GateOwner::Tenant("acme".into())];
+    vec![lane, tenant, GateOwner::Upstream(name("ses")), GateOwner::Bucket(bucket_id())]
 }
 
 /// One gate for each reason.

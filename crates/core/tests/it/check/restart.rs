@@ -15,7 +15,7 @@
 use std::fmt::Debug;
 
 use eclusa_core::gate::Reason;
-use eclusa_core::{Engine, JobId, JobView, LeaseId, Mentions, Restorer, Time};
+use eclusa_core::{Engine, JobId, JobView, LeaseId, Mentions, Restorer, TenantQuery, Time};
 
 use super::history::job_counts;
 use super::{Checker, Step};
@@ -147,8 +147,7 @@ pub(crate) fn shown(
     let view = |id| engine.job(id).map(|job| JobView { lease: job.lease.map(ageless), ..job });
     let jobs: Vec<_> = jobs.map(|id| (view(id), engine.why(id, now))).collect();
     let per_lane = |lane| {
-        let mut tenants: Vec<_> =
-            engine.tenants(&lane_name(lane), 0, 100, now).into_iter().map(|(_, t)| t).collect();
+        let mut tenants: Vec<_> = engine.tenants(&TenantQuery::new(lane_name(lane), 100), now).tenants;
         tenants.sort_unstable_by(|a, b| a.tenant.cmp(&b.tenant));
         (tenants, crate::rules::letters(engine, &lane_name(lane)))
     };

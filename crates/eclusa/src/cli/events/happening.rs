@@ -295,7 +295,7 @@ mod tests {
 
     fn gate(reason: &str, open: bool, until: Option<&str>, level: i64) -> Gate {
         let until = until.map(|time| format!("2026-11-16T{time}Z"));
-        Gate { upstream: None, reason: reason.into(), open, until, level, limit: Some(5) }
+        Gate { reason: reason.into(), open, until, level, limit: Some(5), ..Gate::default() }
     }
 
     #[test]

@@ -236,13 +236,9 @@ mod tests {
 
     #[test]
     fn what_is_left_counts_down_for_every_gate() {
-        let gate = |reason: &str, level, limit| Gate {
-            upstream: None,
-            reason: reason.into(),
-            open: true,
-            until: None,
-            level,
-            limit,
+        let gate = |reason: &str, level, limit| {
+            let reason = reason.into();
+            Gate { reason, open: true, level, limit, ..Gate::default() }
         };
         assert_eq!(left(&gate("window", 45, Some(60))), Some((15, 60)));
         assert_eq!(left(&gate("concurrency", 3, Some(10))), Some((7, 10)));

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{acquire, lease, settle, start};
+use super::{acquire, ends, lease, settle, start};
 use crate::program::{Answer, Program};
 
 #[track_caller]
@@ -21,6 +21,27 @@ async fn an_unknown_upstream_is_not_found() {
     }
     let answer = program.post("/v1/breakers/up/try-recover", &Value::Null).await;
     assert_problem(&answer, 404, "not-found", "has no breaker");
+}
+
+#[tokio::test]
+async fn a_refused_report_changes_nothing() {
+    let program = start("cooldown = [\"1h\"]").await;
+    let answer = program.post("/v1/breakers/up/failure", &Value::Null).await;
+    assert_problem(&answer, 404, "not-found", "has no breaker");
+    let upstream = program.get("/v1/upstreams/up").await.json();
+    assert_eq!((&upstream["gates"][0]["open"], &upstream["errorsLastMinute"]), (&json!(true), &json!(0)));
+}
+
+#[tokio::test]
+async fn an_upstream_without_a_breaker_can_be_reset() {
+    let program = start("cooldown = [\"1h\"]").await;
+    ends(&program, &lease(&program).await, &json!(503)).await;
+    let cooldown = async || program.get("/v1/upstreams/up").await.json()["gates"][0].clone();
+    assert_eq!((&cooldown().await["reason"], &cooldown().await["open"]), (&json!("cooldown"), &json!(false)));
+    let reset = program.post("/v1/breakers/up/reset", &Value::Null).await;
+    assert_eq!((reset.status, &reset.json()["state"]), (200, &json!("closed")), "{}", reset.text());
+    assert_eq!(cooldown().await["open"], true);
+    program.logged("Breaker reset", &[("audit", "reset"), ("upstream", "up")]).await;
 }
 
 #[tokio::test]

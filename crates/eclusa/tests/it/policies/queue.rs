@@ -22,6 +22,16 @@ async fn jobs_are_charged_by_their_answers_and_wait_for_their_own_bucket() {
     let passing = program.enqueue("slow", &job(COMPANY)).await;
     program.ended(&passing).await;
     assert_eq!(program.why(&waiting).await, "rate_limit");
+    let why = program.get(&format!("/v1/jobs/{waiting}/why")).await.json();
+    let balance = program.get(&format!("/v1/policies/USER?scope={PERSON}")).await.json();
+    assert_eq!((&why["policy"], &why["scope"]), (&json!("USER"), &balance["scope"]));
+    let shut = |gate: &&Value| gate["open"] == false;
+    let gate = why["gates"].as_array().unwrap().iter().find(shut).unwrap();
+    assert_eq!(
+        (&gate["upstream"], &gate["policy"], &gate["scope"]),
+        (&why["upstream"], &why["policy"], &why["scope"])
+    );
+    assert!(why["until"].is_string() && gate["until"] == why["until"], "{why}");
     settles_to(&program, "USER", COMPANY, 980).await;
     assert_eq!(upstream.requests().len(), 6);
     is_nowhere(&program, PERSON);
