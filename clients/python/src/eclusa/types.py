@@ -139,6 +139,7 @@ class Job(_Job, total=False):
     externalId: Optional[str]
     lastFailure: Optional[LastFailure]
     result: Optional[JobResult]
+    deadLetter: bool
 
 
 class _JobEvent(TypedDict):
@@ -171,6 +172,9 @@ class _Gate(TypedDict):
 
 class Gate(_Gate, total=False):
     upstream: Optional[str]
+    tenant: Optional[str]
+    policy: Optional[str]
+    scope: Optional[str]
     until: Optional[str]
     limit: Optional[int]
 
@@ -186,6 +190,10 @@ class _WhyAnswer(TypedDict):
 class WhyAnswer(_WhyAnswer, total=False):
     reason: Optional[str]
     upstream: Optional[str]
+    tenant: Optional[str]
+    policy: Optional[str]
+    scope: Optional[str]
+    until: Optional[str]
     eta: Optional[str]
 
 
