@@ -68,7 +68,7 @@ impl Engine {
             }
         }
         if let (Some(before), Some((_, report))) = (before, &ask.after) {
-            self.release_lane(&before, report.result, now);
+            self.release_lane(&before, report, now);
         }
         Err(Box::new(self.denied(ask, lane, earliest, now)))
     }

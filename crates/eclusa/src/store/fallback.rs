@@ -189,8 +189,9 @@ impl Fallback {
         self.lock().seen.started.clone()
     }
 
-    /// Notes what the owner answered.
-    pub(super) fn observe(&self, lane: Option<&Name>, reply: &Reply) {
+    /// Notes what the owner answered to `question`.
+    pub(super) fn observe(&self, question: &Question, reply: &Reply) {
+        let lane = lane_of(question);
         match reply {
             Reply::Dispatched(answer) => {
                 self.lock().see_started(lane, answer.grants.iter().map(|grant| &grant.upstream));
@@ -288,7 +289,7 @@ impl LocalGates {
         let reported = Reported { upstream, report, hold, began: Some(call.began), at: now };
         remember(&mut self.reports, reported);
         if sent {
-            remember(&mut self.ended, LocalCall { ask, ended: Some(now), ..call });
+            remember(&mut self.ended, LocalCall { ask, ended: Some(answered), ..call });
         }
     }
 }
@@ -328,6 +329,7 @@ pub(super) fn concerns_gates(question: &Question) -> bool {
 }
 
 fn remember<T>(list: &mut Vec<T>, item: T) {
+        let answered = (now - report.answered_ago.unwrap_or_default()).max(call.began);
     if list.len() >= MAX_REMEMBERED {
         list.remove(0);
     }

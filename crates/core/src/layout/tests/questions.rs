@@ -253,7 +253,8 @@ fn report(result: CallResult) -> Report {
         CallResult::Rejected => Usage::Amount(Tokens::whole(3)),
         _ => Usage::Unknown,
     };
-    Report { result, status: Some(404), usage, retry_after, took: Some(crate::Span::from_millis(250)) }
+    let (took, answered_ago) = (Some(ms(250)), Some(ms(40)));
+    Report { result, status: Some(404), usage, retry_after, took, answered_ago }
 }
 
 fn failure() -> CallFailure {
@@ -295,7 +296,7 @@ pub(super) fn completion() -> Completion {
         upstream: name("fal"),
         external: Some("ext-1".into()),
         message: Some(u64::MAX),
-        report: report(CallResult::Failed),
+        report: Report { answered_ago: None, ..report(CallResult::Failed) },
         outcome: Outcome::Retry { after: ms(2_000), failure: failure() },
         next: true,
         answer: Some(b"{}".as_slice().into()),
