@@ -72,6 +72,7 @@ pub enum Question {
     Codes(Name),
     Observe(Observe),
     History(HistoryQuery),
+    NotFull,
 }
 
 impl Question {
@@ -130,6 +131,7 @@ layout_enum!(QuestionLayout<'a> = Question {
     Codes(upstream: &'a str),
     Observe(ask: ObserveLayout),
     History(query: HistoryQueryLayout<'a>),
+    NotFull,
 });
 
 layout_struct!(HistoryQueryLayout<'a> = HistoryQuery { of: HistoryOfLayout<'a>, minutes: u32 });
@@ -265,11 +267,9 @@ layout_struct!(ReportLayout<'a> = Report {
     usage: UsageLayout<'a>,
     retry_after: Option<RetryAfterLayout<'a>>,
     took: Option<u64>,
+    answered_ago: Option<u64>,
 });
 
-    answered_ago: Option<u64>,
-layout_enum!(UsageLayout<'a> = Usage {
-    Unknown,
 /// The report of a job's end by its upstream, which is also stored. It counts from when the store receives it.
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(bound(deserialize = "'de: 'a"))]
@@ -294,6 +294,8 @@ impl<'a> Layout<'a, Report> for LateReportLayout<'a> {
     }
 }
 
+layout_enum!(UsageLayout<'a> = Usage {
+    Unknown,
     Amount(amount: i64),
     BySource(amounts: Vec<(&'a str, i64)>),
 });

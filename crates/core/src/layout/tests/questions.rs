@@ -113,7 +113,7 @@ pub(super) fn all() -> Vec<(&'static str, Question)> {
     all.into_iter().map(|question| (file_name(&question), question)).collect()
 }
 
-fn of_operators() -> [Question; 8] {
+fn of_operators() -> [Question; 9] {
     [
         Question::Watch(watch()),
         Question::Alerts,
@@ -132,6 +132,7 @@ fn of_operators() -> [Question; 8] {
             of: HistoryOf::Lanes(vec![name("email"), name("sms")]),
             minutes: 1_440,
         }),
+        Question::NotFull,
     ]
 }
 
@@ -189,6 +190,7 @@ fn file_name(question: &Question) -> &'static str {
         Question::Wait(_) => "question-wait",
         Question::CatchUp(_) => "question-catch-up",
         Question::Fleet => "question-fleet",
+        Question::NotFull => "question-not-full",
         Question::Leave(_) => "question-leave",
         Question::Credit(_) => "question-credit",
         Question::Correct(_) => "question-correct",

@@ -53,7 +53,7 @@ impl FleetAccess {
         let fallback = (own_gates || settings.when_lost == WhenLost::Share)
             .then(|| Fallback::new(spec, settings.lease.into(), clock));
         if let (Some(fallback), true) = (&fallback, own_gates) {
-            fallback.begin();
+            fallback.begin(shared.engine_now());
         }
         Self { shared, fallback, own_gates, returning: RwLock::new(()) }
     }
@@ -95,7 +95,7 @@ impl FleetAccess {
         }
         match self.ask_fleet(&question).await {
             Ok(reply) => {
-                fallback.observe(lane_of(&question), &reply);
+                fallback.observe(&question, &reply);
                 Ok(reply)
             }
             Err(error) if concerns_gates(&question) && error.is_transient() => {
@@ -110,7 +110,7 @@ impl FleetAccess {
     async fn start_fallback(&self, fallback: &Fallback) {
         let _here = self.returning.read().await;
         self.shared.membership.set_in_fallback(true);
-        fallback.begin();
+        fallback.begin(self.shared.engine_now());
     }
 
     /// The answer of the local gates, if they decide.

@@ -241,6 +241,15 @@ impl Shared {
         }
         let term = owner.map(|owner| owner.term);
         self.route.send_replace(route);
+    /// The time of the engine that decides for the fleet: the moments in its answers are by this clock. Before the first
+    /// answer it is the server's.
+    pub(super) fn engine_now(&self) -> Time {
+        if let Some(clock) = &self.clock {
+            return clock.now();
+        }
+        self.engine_time.at_least().unwrap_or_else(|| self.server_clock.now())
+    }
+
         self.asking.follow(term);
     }
 
