@@ -106,6 +106,7 @@ pub(super) struct BreakerHealth {
 pub(super) struct LimiterHealth {
     /// Absent if the upstream has no bucket.
     tokens_available: Option<f64>,
+    /// Calls started in the last 60 seconds: exact below 128, above that each may count for up to a second longer.
     requests_last_minute: u64,
 }
 
