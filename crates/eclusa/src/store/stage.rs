@@ -380,6 +380,12 @@ impl Stage {
         self.clock.now()
     }
 
+    /// The engine's time.
+    pub(super) fn engine_now(&self) -> Time {
+        let mut state = self.lock();
+        state.engine.now(self.clock.now())
+    }
+
     /// Marks what an old chunk mentions and still exists as changed, so that the next group holds it.
     pub(super) fn refresh(&self, mentions: &Mentions) {
         self.lock().engine.refresh(mentions);
