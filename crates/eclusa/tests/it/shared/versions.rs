@@ -123,7 +123,7 @@ async fn a_process_that_cannot_read_the_answers_of_a_newer_owner_exits_with_the_
 #[tokio::test]
 async fn rules_that_the_owner_refuses_change_nothing() {
     let redis = RedisServer::start();
-    let _owner = start(&redis, RULES).await;
+    let owner = start(&redis, RULES).await;
     let questions = Arc::new(Newer { prefix: QUESTIONS, containing: "fresh", begun: true.into() });
     let old = config(&newer(&redis, &questions).await);
     // It runs no jobs, so that it asks nothing else at that moment.
@@ -136,6 +136,12 @@ async fn rules_that_the_owner_refuses_change_nothing() {
     let job = serde_json::json!({ "request": { "path": "/" } });
     assert_eq!(program.post("/v1/lanes/fresh/jobs", &job).await.status, 404);
     assert_eq!(program.post("/v1/lanes/work/jobs", &job).await.status, 202);
+    owner.stop().await;
+    let owns = |answer: &Answer| answer.status == 200 && answer.json()["owner"].is_object();
+    program.until("/v1/health", owns).await;
+    program.until("/readyz", |answer| answer.status == 200).await;
+    let lanes = program.get("/v1/lanes").await.json().to_string();
+    assert!(lanes.contains("work") && !lanes.contains("fresh"), "it owns under the old rules: {lanes}");
     questions.begun.store(false, Ordering::Relaxed);
     program.reload(&new);
     program.logged("The config was reloaded", &[("changes", "lanes added: fresh")]).await;
