@@ -2484,7 +2484,10 @@ export interface components {
         };
         /** @description A rate limit, in the names of the older services. */
         LimiterHealth: {
-            /** Format: int64 */
+            /**
+             * Format: int64
+             * @description Calls started in the last 60 seconds: exact below 128, above that each may count for up to a second longer.
+             */
             requestsLastMinute: number;
             /**
              * Format: double
@@ -3220,7 +3223,7 @@ export interface components {
             pace?: components["schemas"]["Pace"] | null;
             /**
              * Format: int64
-             * @description Approximate number of calls started in the last minute.
+             * @description Calls started in the last 60 seconds: exact below 128, above that each may count for up to a second longer.
              */
             requestsLastMinute: number;
         };
@@ -3284,7 +3287,7 @@ export interface components {
             name: string;
             /**
              * Format: int64
-             * @description Approximate number of calls started with it in the last minute.
+             * @description Calls started with it in the last 60 seconds: exact below 128, above that each may count for up to a second longer.
              */
             requestsLastMinute: number;
         };

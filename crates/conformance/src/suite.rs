@@ -172,6 +172,7 @@ macro_rules! suite {
             a_dispatch_blocked_by_the_lanes_own_gate_names_no_upstream,
             no_sixty_seconds_see_more_starts_than_the_window_allows,
             a_place_in_the_window_comes_free_sixty_seconds_after_the_answer,
+            a_place_in_the_window_is_counted_from_when_the_answer_began,
             a_call_that_was_not_sent_gives_its_place_in_the_window_back,
             the_place_of_a_vanished_worker_comes_free_sixty_seconds_after_its_lease,
             a_failed_call_holds_its_place_and_advancing_takes_none_of_the_lane,

@@ -38,9 +38,9 @@ pub use dead_letter::{DeadLetter, DeadLetterView, LetterAges, TrimReason};
 pub use durations::Quantiles;
 pub use ended::{End, Ended, Fallback, ServedBy};
 pub use engine::{
-    BucketOf, CALLBACKS, Callback, Engine, FallbackCall, FallbackLog, FallbackReport, LastSeen, Mentions,
-    ProcessId, PublicChange, Registration, RegistrationView, RestoreError, Restorer, SILENCE, SaveError,
-    StartCounts,
+    BucketOf, CALLBACKS, Callback, Engine, FallbackCall, FallbackLog, FallbackReport, LastSeen,
+    MAX_SEEN_BUCKETS, Mentions, ProcessId, PublicChange, Registration, RegistrationView, RestoreError,
+    Restorer, SILENCE, SaveError, SeenBucket, SeenBuckets, StartCounts, TokensTaken, tenant_bucket_keys,
 };
 pub use error::SpecError;
 pub use ids::{JobId, LeaseId, Name};

@@ -187,11 +187,21 @@ pub struct Report {
     pub retry_after: Option<RetryAfter>,
     /// The time until the answer began, if it was measured.
     pub took: Option<Span>,
+    /// How long before this report the answer began; `None` if the report is made then. A place in a window comes free
+    /// that much earlier.
+    pub answered_ago: Option<Span>,
 }
 
 impl From<CallResult> for Report {
     fn from(result: CallResult) -> Self {
-        Self { result, status: None, usage: Usage::Unknown, retry_after: None, took: None }
+        Self {
+            result,
+            status: None,
+            usage: Usage::Unknown,
+            retry_after: None,
+            took: None,
+            answered_ago: None,
+        }
     }
 }
 

@@ -216,7 +216,7 @@ pub struct UpstreamView {
     pub breaker: Option<BreakerView>,
     /// The balance of its own bucket, if it has one.
     pub tokens: Option<Tokens>,
-    /// Calls that began in the last 60 s. Above 128 it may include some from the second before that.
+    /// Calls that began in the last 60 s: exact below 128, above that each may count for up to a second longer.
     pub starts_last_minute: u64,
     /// Its gates.
     pub gates: Vec<GateView>,

@@ -184,7 +184,11 @@ impl Peers {
 
     /// Registers changed rules with the store and the other processes.
     pub(crate) async fn configure(&self, rules: &Rules) -> Result<(), StoreError> {
-        self.store.configure(&self.role.about(rules), &rules.config.spec).await
+        let configured = self.store.configure(&self.role.about(rules), &rules.config.spec).await;
+        if configured.as_ref().map_or_else(StoreError::is_transient, |()| true) {
+            self.store.set_max_wait(rules.config.server.max_wait);
+        }
+        configured
     }
 }
 

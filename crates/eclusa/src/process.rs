@@ -124,6 +124,7 @@ fn open_store(rules: &Rules, role: ProcessRole, clock: &Arc<dyn Clock>) -> Resul
                 ack: store.ack,
                 tls: store.tls.clone(),
                 timeout: store.timeout,
+                max_wait: config.server.max_wait,
                 term: store.term,
                 forget_within: store.forget_within,
                 library: false,

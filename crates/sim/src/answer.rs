@@ -224,7 +224,7 @@ fn carry_out(question: &Question, journal: &mut Journal, bug: Option<Bug>) -> Op
         }
         Verb::Probe | Verb::Confirm => true,
         Verb::Enqueue(job) => {
-            engine.enqueue(job);
+            engine.enqueue(job, bug);
             true
         }
         Verb::Dispatch => {

@@ -34,8 +34,12 @@ pub enum Bug {
     TailAlwaysMatches,
     /// The engine builds lease ids from the highest epoch that it has read.
     LeaseEpochFromRestore,
-    /// Answers are sent with the append, whatever durability is configured.
-    AnswersBeforeDurable,
+    /// Answers are sent with the append, although they must be on disk.
+    AnswersBeforeSync,
+    /// Answers are sent with the append, although a replica must have them.
+    AnswersBeforeReplication,
+    /// The engine accepts a job that it has already.
+    JobAcceptedAgain,
     /// The owner forgets which dispatches it has answered.
     DispatchGrantedTwice,
     /// The owner runs questions that were asked of another term.
@@ -104,6 +108,8 @@ impl Bug {
                 cfg.faults = vec![Fault::Pause];
                 (cfg.long, cfg.ask_ms) = (95, 100);
             }
+            Bug::AnswersBeforeSync => cfg.ack = Ack::Fsync,
+            Bug::AnswersBeforeReplication => cfg.ack = Ack::Replicate,
             Bug::EmptiedTakenAsFirst => cfg.faults = vec![Fault::FlushAll, Fault::RestartEmpty],
             Bug::ConfirmOnAnotherConnection => {
                 cfg.faults = vec![Fault::CutOwner, Fault::Cut];
@@ -131,7 +137,7 @@ impl Bug {
     }
 
     /// Every bug.
-    pub const ALL: [Bug; 29] = [
+    pub const ALL: [Bug; 31] = [
         Bug::FenceOnEpochOnly,
         Bug::TermBeforeRun,
         Bug::EpochStoredPlusOne,
@@ -145,7 +151,9 @@ impl Bug {
         Bug::UnfinishedSnapshotRead,
         Bug::TailAlwaysMatches,
         Bug::LeaseEpochFromRestore,
-        Bug::AnswersBeforeDurable,
+        Bug::AnswersBeforeSync,
+        Bug::AnswersBeforeReplication,
+        Bug::JobAcceptedAgain,
         Bug::DispatchGrantedTwice,
         Bug::LateQuestionAccepted,
         Bug::OldSequenceAccepted,

@@ -113,6 +113,7 @@ impl Check {
                     let chain = audit.chain;
                     self.fail("I1", format_args!("a chunk made after state {before} follows {chain}"));
                 }
+                self.jobs_of(audit, body);
                 let state = Rc::make_mut(&mut audit.state);
                 body.records.iter().for_each(|record| apply(state, *record));
                 audit.chain = after;
@@ -162,6 +163,21 @@ impl Check {
         let known = self.states.entry(chain).or_insert_with(|| Rc::clone(&audit.state));
         if *known != audit.state {
             self.fail("I1", format_args!("a snapshot of state {chain} is another state"));
+        }
+    }
+
+    /// I5: a job is accepted once. It waits again only if its lease has ended.
+    fn jobs_of(&mut self, audit: &Audit, body: &Body) {
+        for (key, value) in &body.records {
+            let (Key::Job(job), Some(Value::Waiting)) = (key, value) else { continue };
+            let accepted_again = match audit.state.get(key) {
+                None | Some(Value::Waiting) => false,
+                Some(Value::Leased(lease)) => !body.records.contains(&(Key::Lease(*lease), None)),
+                Some(_) => true,
+            };
+            if accepted_again {
+                self.fail("I5", format_args!("job {job} was accepted again"));
+            }
         }
     }
 

@@ -116,8 +116,8 @@ impl Engine {
     }
 
     /// Accepts a job, once.
-    pub(crate) fn enqueue(&mut self, job: u64) {
-        if !self.state.contains_key(&Key::Job(job)) {
+    pub(crate) fn enqueue(&mut self, job: u64, bug: Option<Bug>) {
+        if bug == Some(Bug::JobAcceptedAgain) || !self.state.contains_key(&Key::Job(job)) {
             self.set(Key::Job(job), Some(Value::Waiting));
         }
     }

@@ -100,7 +100,11 @@ impl Process {
         let last = place + 1 == cfg.processes;
         let patience = if last && cfg.patient { Span::from_millis(500) } else { Span::ZERO };
         let format = if last && cfg.old_format { 1 } else { 2 };
-        let ack = if ctx.net.has(Bug::AnswersBeforeDurable) { Ack::Write } else { cfg.ack };
+        let ack = match cfg.ack {
+            Ack::Fsync if ctx.net.has(Bug::AnswersBeforeSync) => Ack::Write,
+            Ack::Replicate if ctx.net.has(Bug::AnswersBeforeReplication) => Ack::Write,
+            ack => ack,
+        };
         let term = Span::from_millis(TERM_MS);
         let seed = u128::from(ctx.net.rng.u64(..)) << 64 | u128::from(id.0);
         let settings = Settings { process: id, term, patience, format, ack, seed };

@@ -63,6 +63,24 @@ pub async fn a_place_in_the_window_comes_free_sixty_seconds_after_the_answer<S: 
     assert_eq!(q.starts(10).await, [4]);
 }
 
+pub async fn a_place_in_the_window_is_counted_from_when_the_answer_began<S: Store>(open: Open<S>) {
+    for rules in [upstream(rpm(1)), lane(|lane| lane.gates = rpm(1))] {
+        let q = Harness::new(open, &rules);
+        q.accept([job(1), job(2), job(3)]).await;
+        let long = q.next().await;
+        q.pass(secs(9));
+        let report = Report { answered_ago: Some(secs(7)), ..CallResult::Success.into() };
+        q.settle(long.lease, report, Outcome::Done).await;
+        q.pass(millis(52_999));
+        assert_eq!(q.starts(10).await, [], "the answer began 60 s ago in a millisecond");
+        q.pass(millis(1));
+        let unsent = q.next().await;
+        let report = Report { answered_ago: Some(secs(1)), ..CallResult::NotSent.into() };
+        q.settle(unsent.lease, report, Outcome::Release).await;
+        assert_eq!(q.serve(10).await, [2], "what was not sent uses nothing");
+    }
+}
+
 pub async fn a_call_that_was_not_sent_gives_its_place_in_the_window_back<S: Store>(open: Open<S>) {
     for rules in [upstream(rpm(1)), lane(|lane| lane.gates = rpm(1))] {
         let q = Harness::new(open, &rules);

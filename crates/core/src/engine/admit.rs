@@ -68,7 +68,7 @@ impl Engine {
             }
         }
         if let (Some(before), Some((_, report))) = (before, &ask.after) {
-            self.release_lane(&before, report.result, now);
+            self.release_lane(&before, report, now);
         }
         Err(Box::new(self.denied(ask, lane, earliest, now)))
     }
@@ -138,11 +138,15 @@ impl Engine {
         ask.chain.iter().map(find).collect()
     }
 
-    fn lane_lets_in(&self, ask: &Admit, lane: LaneIx, now: Time) -> Result<(), NotUntil> {
+    fn lane_lets_in(&mut self, ask: &Admit, lane: LaneIx, now: Time) -> Result<(), NotUntil> {
         if self.lane(lane).paused {
             return Err(NotUntil::new(Reason::Paused, Time::NEVER));
         }
         self.lane_admits(lane, now)?;
+        if let (Some(tenant), Some(_)) = (&ask.tenant, self.share) {
+            // In fallback, a bucket that does not exist may not be full.
+            self.tenant_buckets(lane, tenant, now);
+        }
         let denial = ask.tenant.as_ref().and_then(|tenant| self.tenant_denial(lane, tenant, FIRST, now));
         denial.map_or(Ok(()), |(_, denial)| Err(denial))
     }

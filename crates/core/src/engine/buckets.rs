@@ -4,12 +4,15 @@
 //! can serve: a hundred thousand lines waiting for one bucket cost one check per token.
 
 mod restore;
+mod seen;
 
 use std::collections::BTreeSet;
 use std::ops::{Index, IndexMut};
 use std::sync::Arc;
 
 use hashbrown::HashMap;
+pub(crate) use seen::FirstBalances;
+pub use seen::{MAX_SEEN_BUCKETS, SeenBucket, SeenBuckets, TokensTaken};
 
 use super::families::{Families, FamilyIx};
 use crate::charge::Terms;
@@ -116,6 +119,8 @@ pub(crate) struct Buckets {
     dirty: Vec<BucketIx>,
     gone: Vec<Arc<str>>,
     next_ticket: u64,
+    /// What new buckets hold in fallback.
+    first: Option<FirstBalances>,
 }
 
 impl Buckets {
@@ -151,7 +156,7 @@ impl Buckets {
             }
             return index;
         }
-        let index = self.add(key.clone(), spec, Bucket::full(&spec, now));
+        let index = self.add(key.clone(), spec, self.new_bucket(key, &spec, now));
         self.touch(index);
         index
     }

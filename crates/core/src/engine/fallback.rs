@@ -1,19 +1,22 @@
 //! An engine for a process that shares limits with others and cannot reach the owner.
 //!
 //! It applies its share of every limit. What was free when the gates were last seen is divided too, so that all
-//! fallback engines together admit no more than that; what was in use stays in use as long as it can last. Scoped
-//! buckets are too many to transfer: each starts with the process's share of a full one.
+//! fallback engines together admit no more than that; what was in use stays in use as long as it can last. Of the scoped
+//! buckets, those that were not full are known, with debts and Retry-After. If they are too many to transfer, each starts
+//! empty.
 
 use std::collections::BTreeMap;
 
 use super::Engine;
+use super::buckets::{FirstBalances, SeenBuckets, TokensTaken};
 use super::leases::{Lease, Use};
 use super::tenant_limits::TenantHold;
 use crate::gate::{GateSpecs, GateView, Gates, Pass, Reason, Share, Used};
 use crate::ids::Name;
 use crate::spec::Spec;
-use crate::table::UpstreamIx;
+use crate::table::{BucketIx, UpstreamIx};
 use crate::time::{Span, Time};
+use crate::tokens::Tokens;
 use crate::views::{LaneView, UpstreamView};
 
 /// The number of calls started, by the lane they came through, if any, and their upstream.
@@ -28,14 +31,25 @@ pub struct LastSeen {
     pub lanes: Vec<LaneView>,
     /// The upstreams.
     pub upstreams: Vec<UpstreamView>,
+    /// The scoped buckets.
+    pub buckets: SeenBuckets,
     /// Calls that the process has started since then.
     pub started: StartCounts,
+    /// What these calls took from scoped buckets.
+    pub taken: TokensTaken,
 }
 
 impl Default for LastSeen {
     /// Nothing was ever seen.
     fn default() -> Self {
-        Self { share: Share::WHOLE, lanes: Vec::new(), upstreams: Vec::new(), started: StartCounts::new() }
+        Self {
+            share: Share::WHOLE,
+            lanes: Vec::new(),
+            upstreams: Vec::new(),
+            buckets: SeenBuckets::Never,
+            started: StartCounts::new(),
+            taken: TokensTaken::new(),
+        }
     }
 }
 
@@ -52,6 +66,8 @@ impl Engine {
         let mut engine = Self::new(&spec.share(seen.share));
         engine.leases.epoch = epoch;
         engine.share = Some(seen.share);
+        let first = FirstBalances::of(&seen.buckets, &seen.taken, seen.share, (now, now + lease));
+        engine.buckets.begin_with(first);
         for view in &seen.upstreams {
             let Some(&upstream) = engine.upstream_by_name.get(&view.name) else { continue };
             let started = seen.started(|(_, name)| *name == view.name || name.without_key() == view.name);
@@ -65,7 +81,7 @@ impl Engine {
                 for index in engine.gates_at(upstream) {
                     engine.upstream_mut(index).gates.restore_call(Pass::default());
                 }
-                engine.lease_elsewhere(Use::Call(None), Some(upstream), used.ended);
+                engine.lease_elsewhere(Use::Call(None), Some(upstream), Vec::new(), used.ended);
             }
         }
         for view in &seen.lanes {
@@ -78,16 +94,38 @@ impl Engine {
             state.gates = Gates::of_share(&rule.gates, &view.gates, &used, now);
             for _ in 0..used.in_flight {
                 engine.lane_mut(lane).gates.restore_call(Pass::default());
-                engine.lease_elsewhere(Use::Call(Some(lane)), None, used.ended);
+                engine.lease_elsewhere(Use::Call(Some(lane)), None, Vec::new(), used.ended);
             }
         }
         engine
     }
 
-    fn lease_elsewhere(&mut self, used_by: Use, upstream: Option<UpstreamIx>, expires: Time) {
+    /// The scoped buckets that are not full, for a process that may have to continue without this engine.
+    pub fn not_full_buckets(&self, now: Time) -> SeenBuckets {
+        self.buckets.not_full(now)
+    }
+
+    /// Slots of a tenant that were in use when they were seen are held until those calls will have ended. For a bucket
+    /// that was just created.
+    pub(super) fn hold_seen_slots(&mut self, slot: BucketIx, now: Time) {
+        let Some(ended) = self.buckets.seen_calls_end().filter(|ended| now < *ended) else { return };
+        let state = &self.buckets[slot];
+        let in_use = (state.spec.capacity() - state.bucket.balance.max(Tokens::ZERO)).max(Tokens::ZERO);
+        for _ in 0..in_use.as_micro().unsigned_abs().div_ceil(Tokens::ONE.as_micro().unsigned_abs()) {
+            self.buckets.hold(slot, Tokens::ONE, now);
+            self.lease_elsewhere(Use::Call(None), None, vec![(slot, Tokens::ONE)], ended);
+        }
+    }
+
+    fn lease_elsewhere(
+        &mut self,
+        used_by: Use,
+        upstream: Option<UpstreamIx>,
+        holds: Vec<(BucketIx, Tokens)>,
+        expires: Time,
+    ) {
         let id = self.leases.issue(0);
-        let (pass, holds, tenant) = (Pass::default(), Vec::new(), TenantHold::default());
-        let correlation = None;
+        let (pass, tenant, correlation) = (Pass::default(), TenantHold::default(), None);
         self.leases.insert(id, Lease { used_by, upstream, pass, holds, tenant, correlation, expires });
     }
 }
@@ -105,11 +143,11 @@ fn used(rule: &GateSpecs, share: Share, seen: &[GateView], started: u32, ended: 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::SeenBucket;
     use crate::gate::{BreakerSpec, BucketSpec, CallResult, WindowSpec};
     use crate::job::Hold;
     use crate::pattern::Patterns;
     use crate::spec::{Chain, LaneSpec, TenantLimits, UpstreamSpec};
-    use crate::tokens::Tokens;
     use crate::verbs::{Admission, Admit};
 
     const LEASE: Span = Span::from_secs(10);
@@ -169,7 +207,9 @@ mod tests {
     fn seen(whole: &Engine, number: u32, of: u32, now: Time, started: u32) -> LastSeen {
         let started = StartCounts::from([((Some(name("a")), name("up")), started)]);
         let share = Share::new(number, of).unwrap();
-        LastSeen { share, lanes: whole.lanes(now), upstreams: whole.upstreams(now), started }
+        let (lanes, upstreams, buckets) =
+            (whole.lanes(now), whole.upstreams(now), whole.not_full_buckets(now));
+        LastSeen { share, lanes, upstreams, buckets, started, taken: TokensTaken::new() }
     }
 
     #[test]
@@ -212,6 +252,94 @@ mod tests {
             });
             assert_eq!(counts, expected);
         }
+    }
+
+    /// An upstream without limits of its own, and a call that takes a token of `USER`, which holds 12 and gains one per
+    /// second.
+    fn scoped() -> (Spec, Admit) {
+        let rule = BucketSpec::new(12, 1, Span::from_secs(1)).unwrap();
+        let hold = Hold::new(name("up"), "up/USER//", rule, Tokens::ONE).unwrap();
+        (spec(GateSpecs::default(), GateSpecs::default()), Admit { holds: vec![hold], ..ask() })
+    }
+
+    fn granted(engine: &mut Engine, ask: &Admit, now: Time) -> bool {
+        matches!(engine.admit(ask, now).admission, Admission::Granted { .. })
+    }
+
+    fn grants(engine: &mut Engine, ask: &Admit, now: Time) -> usize {
+        (0..99).take_while(|_| granted(engine, ask, now)).count()
+    }
+
+    #[test]
+    fn scoped_buckets_continue_with_what_was_left_of_them() {
+        let (rules, ask) = scoped();
+        let mut whole = Engine::new(&rules);
+        assert!((0..3).all(|_| granted(&mut whole, &ask, at(0))));
+        let taken = TokensTaken::from([("up/USER//".into(), Tokens::whole(2))]);
+        for (taken, expected) in [(TokensTaken::new(), 3), (taken, 1)] {
+            let seen = LastSeen { taken, ..seen(&whole, 0, 3, at(0), 0) };
+            let mut share = Engine::fallback(&rules, &seen, 1, LEASE, at(0));
+            assert_eq!(grants(&mut share, &ask, at(0)), expected, "of the 9 that were left, in thirds");
+            assert_eq!(grants(&mut share, &ask, at(3_000)), 1, "a third of the refill");
+        }
+        let full = seen(&Engine::new(&rules), 0, 3, at(0), 0);
+        let mut share = Engine::fallback(&rules, &full, 1, LEASE, at(0));
+        assert_eq!(grants(&mut share, &ask, at(0)), 4);
+    }
+
+    #[test]
+    fn debts_and_retry_afters_of_scoped_buckets_are_kept_in_fallback() {
+        let (rules, ask) = scoped();
+        let bucket = |available, closed_until| SeenBucket {
+            key: "up/USER//".into(),
+            spec: BucketSpec::new(12, 1, Span::from_secs(1)).unwrap(),
+            available: Tokens::from_micro(available),
+            closed_until,
+        };
+        for (bucket, opens) in
+            [(bucket(-3_000_000, Time::default()), at(6_000)), (bucket(12_000_000, at(30_000)), at(30_000))]
+        {
+            let buckets = SeenBuckets::NotFull(vec![bucket]);
+            let seen = LastSeen { share: Share::new(0, 3).unwrap(), buckets, ..LastSeen::default() };
+            let mut share = Engine::fallback(&rules, &seen, 1, LEASE, at(0));
+            assert!(!granted(&mut share, &ask, Time::from_millis(opens.as_millis() - 1)));
+            assert!(granted(&mut share, &ask, opens));
+        }
+    }
+
+    #[test]
+    fn scoped_buckets_that_are_not_known_start_empty_and_gain_a_share() {
+        let (rules, ask) = scoped();
+        let mut limited = rules.clone();
+        limited.lanes[0].tenant_limits.concurrency = Patterns::of_all(3.try_into().unwrap());
+        let seen = LastSeen {
+            share: Share::new(0, 3).unwrap(),
+            buckets: SeenBuckets::TooMany,
+            ..LastSeen::default()
+        };
+        let mut share = Engine::fallback(&rules, &seen, 1, LEASE, at(0));
+        assert_eq!(grants(&mut share, &ask, at(2_999)), 0);
+        assert_eq!(grants(&mut share, &ask, at(9_000)), 3);
+        let of_tenant = Admit { tenant: Some("acme".into()), holds: Vec::new(), ..ask };
+        let mut share = Engine::fallback(&limited, &seen, 1, LEASE, at(0));
+        assert_eq!(grants(&mut share, &of_tenant, at(9_999)), 0, "calls elsewhere may hold its slots");
+        assert_eq!([10_000, 10_001].map(|ms| grants(&mut share, &of_tenant, at(ms))), [0, 1]);
+    }
+
+    #[test]
+    fn slots_of_tenants_that_were_in_use_are_not_free_in_fallback() {
+        let mut rules = spec(GateSpecs::default(), GateSpecs::default());
+        rules.lanes[0].tenant_limits.concurrency = Patterns::of_all(2.try_into().unwrap());
+        let ask = Admit { tenant: Some("acme".into()), ..ask() };
+        let mut whole = Engine::new(&rules);
+        assert!(granted(&mut whole, &ask, at(0)));
+        let mut shares = [0, 1]
+            .map(|number| Engine::fallback(&rules, &seen(&whole, number, 2, at(0), 0), 1, LEASE, at(0)));
+        let count = |shares: &mut [Engine; 2], now| -> usize {
+            shares.iter_mut().map(|share| grants(share, &ask, now)).sum()
+        };
+        assert!(count(&mut shares, at(0)) <= 1);
+        assert_eq!(count(&mut shares, at(10_000)) + count(&mut shares, at(10_001)), 2);
     }
 
     #[test]

@@ -62,6 +62,7 @@ mod why;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+pub use buckets::{MAX_SEEN_BUCKETS, SeenBucket, SeenBuckets, TokensTaken};
 pub use callback::{CALLBACKS, Callback};
 pub use catch_up::{BucketOf, FallbackCall, FallbackLog, FallbackReport};
 pub use fallback::{LastSeen, StartCounts};
@@ -71,6 +72,7 @@ pub use refresh::Mentions;
 pub use restore::{RestoreError, Restorer};
 pub use rules::{ProcessId, Registration, RegistrationView, SILENCE};
 pub use save::SaveError;
+pub use tenant_limits::tenant_bucket_keys;
 
 use self::alerts::Alerts;
 use self::buckets::Buckets;

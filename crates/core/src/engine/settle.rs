@@ -207,7 +207,7 @@ impl Engine {
             }
         }
         self.settle_holds(&lease, &report, now);
-        self.release_lane(&lease, report.result, now);
+        self.release_lane(&lease, &report, now);
         lease.used_by = Use::Awaiting(job);
         lease.pass = lease.pass.answered();
         lease.expires = until;
@@ -269,7 +269,7 @@ impl Engine {
                 Advanced::To(self.upstream(at).name.clone())
             }
             Err(denial) => {
-                self.release_lane(&lease, CallResult::Success, now);
+                self.release_lane(&lease, &CallResult::Success.into(), now);
                 self.stop_processing(job);
                 self.note(job, now, EventKind::WaitsForRest);
                 self.wait(job, None);
@@ -333,7 +333,7 @@ impl Engine {
     /// Releases everything a lease held.
     pub(super) fn release(&mut self, id: LeaseId, lease: &Lease, report: &Report, now: Time) {
         self.release_upstream(id, lease, report, now);
-        self.release_lane(lease, report.result, now);
+        self.release_lane(lease, report, now);
     }
 
     pub(super) fn release_upstream(&mut self, id: LeaseId, lease: &Lease, report: &Report, now: Time) {
@@ -349,7 +349,7 @@ impl Engine {
 
     /// Releases the slots of lane and tenant; also the lane's token and its place in the window, if certainly nothing
     /// was sent.
-    pub(super) fn release_lane(&mut self, lease: &Lease, result: CallResult, now: Time) {
+    pub(super) fn release_lane(&mut self, lease: &Lease, report: &Report, now: Time) {
         let Some(lane) = lease.used_by.lane() else { return };
         let untried = match lease.used_by {
             Use::Job(job, _) | Use::Awaiting(job) => self.jobs[job].tried == 0,
@@ -357,10 +357,10 @@ impl Engine {
             Use::LaterCall(_) => false,
         };
         if lease.used_by.job().is_none() {
-            self.history.count_request(lane, result);
+            self.history.count_request(lane, report.result);
         }
         self.came_free(lane);
-        let answer = match answer_of(lease, result, now) {
+        let answer = match answer_of(lease, report, now) {
             RequestEnd::NotSent if !untried => RequestEnd::At(now),
             answer => answer,
         };
@@ -382,7 +382,7 @@ impl Engine {
             let bucket = closure.bucket.clone().or_else(|| self.narrowest(&lease.holds));
             self.close(at, bucket.as_deref(), now + closure.wait, now);
         }
-        let answer = answer_of(lease, report.result, now);
+        let answer = answer_of(lease, report, now);
         for index in self.gates_at(at) {
             let state = self.upstream_mut(index);
             state.gates.end_request(state.spec.as_ref(), lease.pass, answer, now);
@@ -432,12 +432,13 @@ impl Engine {
     }
 }
 
-/// The latest time at which the request of a call that ended at `now` can have arrived. A worker that vanished sent
-/// nothing after the end of its lease.
-fn answer_of(lease: &Lease, result: CallResult, now: Time) -> RequestEnd {
-    match result {
+/// The latest time at which the request of a call that ended at `now` can have arrived: when its answer began. A worker
+/// that vanished sent nothing after the end of its lease.
+fn answer_of(lease: &Lease, report: &Report, now: Time) -> RequestEnd {
+    let answered = now - report.answered_ago.unwrap_or_default();
+    match report.result {
         unsent if unsent.is_unsent() => RequestEnd::NotSent,
-        CallResult::Unknown => RequestEnd::At(now.min(lease.expires)),
-        _ => RequestEnd::At(now),
+        CallResult::Unknown => RequestEnd::At(answered.min(lease.expires)),
+        _ => RequestEnd::At(answered),
     }
 }

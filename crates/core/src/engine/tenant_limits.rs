@@ -4,6 +4,8 @@
 //! and forgotten, like any other scoped bucket. A rate is spent when a call starts, like the rate of a lane. A slot is
 //! a token held until the call leaves the lane: its bucket immediately refills to the number of free slots.
 
+use std::sync::Arc;
+
 use super::Engine;
 use super::admit::ASK_AGAIN;
 use crate::gate::{Bucket, BucketSpec, GateView, NotUntil, Reason};
@@ -47,6 +49,11 @@ impl Kind {
             Self::Slots => limits.concurrency.find(tenant).map(|slots| BucketSpec::slots(*slots)),
         }
     }
+}
+
+/// The keys of the buckets that the limits of `tenant` in `lane` use.
+pub fn tenant_bucket_keys(lane: &Name, tenant: &str) -> [String; 2] {
+    Kind::ALL.map(|kind| kind.key(lane, tenant))
 }
 
 impl Engine {
@@ -127,8 +134,13 @@ impl Engine {
     pub(super) fn tenant_buckets(&mut self, lane: LaneIx, tenant: &str, now: Time) -> TenantHold {
         let [rate, slot] = Kind::ALL.map(|kind| {
             let rule = self.tenant_rule(lane, kind, tenant, now).ok().flatten()?;
-            let key = kind.key(&self.lane(lane).name, tenant);
-            Some(self.buckets.find_or_create_under(&key.into(), rule, now))
+            let key: Arc<str> = kind.key(&self.lane(lane).name, tenant).into();
+            let is_new = self.buckets.find(&key).is_none();
+            let bucket = self.buckets.find_or_create_under(&key, rule, now);
+            if is_new && matches!(kind, Kind::Slots) {
+                self.hold_seen_slots(bucket, now);
+            }
+            Some(bucket)
         });
         TenantHold { rate, slot }
     }

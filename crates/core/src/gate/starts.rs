@@ -1,7 +1,8 @@
 //! How many calls began in the last sixty seconds, for display only.
 //!
 //! With fewer than [`EXACT`] entries the count is exact to the millisecond. Beyond that, times are rounded up to a
-//! second: calls that began up to 61 s ago may still be counted, and none of the last 60 s is ever missing.
+//! second: calls that began up to 61 s ago may still be counted, and none of the last 60 s is ever missing. Every change
+//! of an upstream stores the count, so it must stay small: an exact one would have up to 60,000 entries.
 
 use super::tally::Tally;
 use crate::time::{Span, Time};

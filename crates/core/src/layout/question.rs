@@ -72,6 +72,7 @@ pub enum Question {
     Codes(Name),
     Observe(Observe),
     History(HistoryQuery),
+    NotFull,
 }
 
 impl Question {
@@ -130,6 +131,7 @@ layout_enum!(QuestionLayout<'a> = Question {
     Codes(upstream: &'a str),
     Observe(ask: ObserveLayout),
     History(query: HistoryQueryLayout<'a>),
+    NotFull,
 });
 
 layout_struct!(HistoryQueryLayout<'a> = HistoryQuery { of: HistoryOfLayout<'a>, minutes: u32 });
@@ -273,7 +275,32 @@ layout_struct!(ReportLayout<'a> = Report {
     usage: UsageLayout<'a>,
     retry_after: Option<RetryAfterLayout<'a>>,
     took: Option<u64>,
+    answered_ago: Option<u64>,
 });
+
+/// The report of a job's end by its upstream, which is also stored. It counts from when the store receives it.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(bound(deserialize = "'de: 'a"))]
+pub(super) struct LateReportLayout<'a> {
+    result: CallResultLayout,
+    status: Option<u16>,
+    usage: UsageLayout<'a>,
+    retry_after: Option<RetryAfterLayout<'a>>,
+    took: Option<u64>,
+}
+
+impl<'a> Layout<'a, Report> for LateReportLayout<'a> {
+    fn from_domain(report: &'a Report) -> Self {
+        let ReportLayout { result, status, usage, retry_after, took, answered_ago: _ } =
+            Layout::from_domain(report);
+        Self { result, status, usage, retry_after, took }
+    }
+
+    fn into_domain(self) -> Result<Report, LayoutError> {
+        let Self { result, status, usage, retry_after, took } = self;
+        ReportLayout { result, status, usage, retry_after, took, answered_ago: None }.into_domain()
+    }
+}
 
 layout_enum!(UsageLayout<'a> = Usage {
     Unknown,
@@ -319,7 +346,7 @@ layout_struct!(CompletionLayout<'a> = Completion {
     upstream: &'a str,
     external: Option<&'a str>,
     message: Option<u64>,
-    report: ReportLayout<'a>,
+    report: LateReportLayout<'a>,
     outcome: OutcomeLayout<'a>,
     next: bool,
     answer: Option<Bytes<'a>>,

@@ -9,8 +9,8 @@ use super::letters::{
     ReplayedLetterLayout,
 };
 use super::shared::{
-    BucketIdLayout, DeniedLayout, JobCursorLayout, LeaseIdLayout, LevelLayout, ObserveCursorLayout,
-    ReasonLayout, StatusLayout,
+    BucketIdLayout, BucketSpecLayout, DeniedLayout, JobCursorLayout, LeaseIdLayout, LevelLayout,
+    ObserveCursorLayout, ReasonLayout, StatusLayout,
 };
 use super::view::{
     CodeViewLayout, DeadLetterViewLayout, DropReasonLayout, EndedLayout, EventKindLayout, FallbackLayout,
@@ -19,7 +19,7 @@ use super::view::{
 };
 use crate::alert::{AlertChanges, AlertsView};
 use crate::dead_letter::{DeadLetterView, TrimReason};
-use crate::engine::RegistrationView;
+use crate::engine::{RegistrationView, SeenBucket, SeenBuckets};
 use crate::error::SpecError;
 use crate::gate::{NotUntil, Quota, QuotaOf};
 use crate::ids::Name;
@@ -114,6 +114,8 @@ pub enum Reply {
     Observed(Box<Observed>),
     /// To `History`.
     History(HistoryView),
+    /// To `NotFull`: the scoped buckets that are not full.
+    NotFull(SeenBuckets),
     /// The store cannot read the question, perhaps because it is of a newer version; says why.
     Unread(String),
 }
@@ -169,6 +171,20 @@ layout_enum!(ReplyLayout<'a> = Reply {
     Codes(codes: Option<Vec<CodeViewLayout<'a>>>),
     Observed(observed: ObservedLayout<'a>),
     History(history: HistoryViewLayout<'a>),
+    NotFull(buckets: SeenBucketsLayout<'a>),
+});
+
+layout_enum!(SeenBucketsLayout<'a> = SeenBuckets {
+    Never,
+    TooMany,
+    NotFull(buckets: Vec<SeenBucketLayout<'a>>),
+});
+
+layout_struct!(SeenBucketLayout<'a> = SeenBucket {
+    key: &'a str,
+    spec: BucketSpecLayout,
+    available: i64,
+    closed_until: u64,
 });
 
 layout_struct!(ObservedLayout<'a> = Observed {

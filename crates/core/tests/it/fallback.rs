@@ -4,7 +4,7 @@
 use eclusa_core::gate::{BucketSpec, CallResult, GateSpecs, Share, WindowSpec};
 use eclusa_core::{
     Admission, Admit, BucketOf, Chain, Engine, FallbackCall, FallbackLog, LaneSpec, LastSeen, LeaseId, Name,
-    Outcome, Settlement, Span, Spec, StartCounts, Time, Tokens, UpstreamSpec,
+    Outcome, Settlement, Span, Spec, StartCounts, Time, Tokens, TokensTaken, UpstreamSpec,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -175,7 +175,9 @@ proptest! {
         for (number, wishes) in (0..).zip(alone) {
             let share = Share::new(number, count).unwrap();
             let (lanes, upstreams) = (owner.engine.lanes(at(lost)), owner.engine.upstreams(at(lost)));
-            let seen = LastSeen { share, lanes, upstreams, started: StartCounts::new() };
+            let buckets = owner.engine.not_full_buckets(at(lost));
+            let (started, taken) = (StartCounts::new(), TokensTaken::new());
+            let seen = LastSeen { share, lanes, upstreams, buckets, started, taken };
             let engine = Engine::fallback(&spec, &seen, (1 << 63) + u64::from(number), LEASE, at(lost));
             let left = engine.own_buckets(at(lost));
             let mut process = Process::new(engine);

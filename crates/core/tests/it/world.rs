@@ -241,6 +241,7 @@ impl World {
                 bucket: key.filter(|_| narrow),
             }),
             took: plan.cost.map(|cost| Span::from_millis(u64::from(cost) * 100)),
+            answered_ago: None,
         }
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use axum::Json;
 use axum::extract::{FromRequestParts, State};
 use axum::response::{IntoResponse, Response};
-use eclusa_core::{Clock, Store, StoreError, Tokens};
+use eclusa_core::{Store, StoreError, Tokens};
 use http::header::{ACCEPT, CONTENT_TYPE, VARY};
 use http::{HeaderMap, StatusCode};
 use serde::Serialize;
@@ -106,6 +106,7 @@ pub(super) struct BreakerHealth {
 pub(super) struct LimiterHealth {
     /// Absent if the upstream has no bucket.
     tokens_available: Option<f64>,
+    /// Calls started in the last 60 seconds: exact below 128, above that each may count for up to a second longer.
     requests_last_minute: u64,
 }
 
@@ -158,7 +159,6 @@ pub(super) async fn metrics(
     State(store): State<Arc<AnyStore>>,
     State(metrics): State<Arc<Metrics>>,
     State(peers): State<Arc<Peers>>,
-    State(clock): State<Arc<dyn Clock>>,
     State(rules): State<Arc<CurrentRules>>,
     (caller, _): (Caller, NoQuery),
     headers: HeaderMap,
@@ -174,7 +174,7 @@ pub(super) async fn metrics(
         }
         let policies = policy_levels(&*store, &rules.get().config.upstreams).await?;
         let alerts = if peers.owns() { store.alerts().await?.firing } else { Vec::new() };
-        let taken = Snapshot::take(&*store, clock.now()).await?;
+        let taken = Snapshot::take(&*store, store.now()).await?;
         Ok::<_, StoreError>(taken.with_policies(policies).with_alerts(alerts))
     };
     let snapshot = match tokio::time::timeout(METRICS_WAIT, taken).await {

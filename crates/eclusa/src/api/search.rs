@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{FromRequestParts, State};
-use eclusa_core::{CancelAll, Clock, JobCursor, JobQuery, JobView, MAX_BATCH, Status, Store, Time};
+use eclusa_core::{CancelAll, JobCursor, JobQuery, JobView, MAX_BATCH, Status, Store, Time};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
@@ -38,8 +38,6 @@ pub(super) struct Search {
     store: Arc<AnyStore>,
     #[from_request(via(State))]
     rules: Arc<CurrentRules>,
-    #[from_request(via(State))]
-    clock: Arc<dyn Clock>,
 }
 
 /// Which jobs to return.
@@ -119,7 +117,7 @@ impl Search {
     /// The query for the store, or everything that is wrong with it.
     fn query(&self, caller: &Caller, query: SearchQuery, max: usize) -> Result<JobQuery, Problem> {
         let lane = query.lane.as_deref().map(|lane| submit::lane(&self.rules, caller, lane)).transpose()?;
-        let (now, mut faults) = (self.clock.now(), Vec::new());
+        let (now, mut faults) = (self.store.now(), Vec::new());
         let ask = JobQuery {
             lane: lane.map(|(lane, _)| lane),
             tenant: query.tenant.map(Into::into),
@@ -275,5 +273,63 @@ fn may_cancel(caller: &Caller, query: &JobQuery) -> Result<(), Problem> {
     match tenant {
         Some(tenant) => caller.may_act_for(tenant),
         None => caller.may_act_for_all_tenants(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use eclusa_core::{Clock, Name, NewJob, Span};
+    use http_body_util::BodyExt;
+    use tower::ServiceExt;
+
+    use super::*;
+    use crate::config::Config;
+    use crate::peers::ProcessRole;
+    use crate::process;
+
+    const BEGAN: Time = Time::from_millis(1_700_000_000_000);
+
+    /// A clock that the test sets.
+    struct MachineClock(AtomicU64);
+
+    impl MachineClock {
+        fn set(&self, time: Time) {
+            self.0.store(time.as_millis(), Ordering::Relaxed);
+        }
+    }
+
+    impl Clock for MachineClock {
+        fn now(&self) -> Time {
+            Time::from_millis(self.0.load(Ordering::Relaxed))
+        }
+    }
+
+    async fn call(api: &Api, method: &str, path: &str) -> serde_json::Value {
+        let request = http::Request::builder().method(method).uri(path).body(axum::body::Body::empty());
+        let router = crate::api::router(api, ProcessRole::All);
+        let answer = router.oneshot(request.unwrap()).await.unwrap().into_body();
+        serde_json::from_slice(&answer.collect().await.unwrap().to_bytes()).unwrap()
+    }
+
+    /// The store's time continues when the clock of the machine is set back.
+    #[tokio::test]
+    async fn ages_are_by_the_stores_time() {
+        let text = "[store]\nurl = \"memory:\"\n[lanes.mail]\nchain = [\"up\"]\n[upstreams.up]\nurl = \"http://up\"\n";
+        let config = Config::parse("test.toml", text, &|_| None).unwrap();
+        let clock = Arc::new(MachineClock(AtomicU64::new(BEGAN.as_millis())));
+        let api = process::open(config, ProcessRole::All, clock.clone()).unwrap().api;
+        let job = NewJob::new(eclusa_core::JobId(1), Name::new("mail").unwrap(), "acme", []);
+        api.0.store.enqueue(vec![job]).await.unwrap();
+        clock.set(BEGAN + Span::from_secs(1_800));
+        api.0.store.sweep().await.unwrap();
+        clock.set(BEGAN);
+        for (age, jobs) in [("10m", 0), ("40m", 1)] {
+            let found = call(&api, "GET", &format!("/v1/jobs?since={age}")).await;
+            assert_eq!(found["jobs"].as_array().unwrap().len(), jobs, "{age}: {found}");
+        }
+        let cancelled = call(&api, "DELETE", "/v1/jobs?since=10m").await;
+        assert_eq!(cancelled["cancelled"], 0, "{cancelled}");
     }
 }

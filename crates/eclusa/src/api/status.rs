@@ -10,9 +10,7 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::{FromRequestParts, State};
 use eclusa_core::gate::Reason;
-use eclusa_core::{
-    Alert, Clock, LaneHold, LaneView, ObservedState, Span, Store, StoreError, Time, UpstreamView,
-};
+use eclusa_core::{Alert, LaneHold, LaneView, ObservedState, Span, Store, StoreError, Time, UpstreamView};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -47,8 +45,6 @@ pub(super) struct StatusParts {
     rates: Arc<Rates>,
     #[from_request(via(State))]
     metrics: Arc<Metrics>,
-    #[from_request(via(State))]
-    clock: Arc<dyn Clock>,
 }
 
 /// How things are, in a sentence
@@ -104,7 +100,7 @@ impl StatusParts {
             ack: (rules.config.store.url != StoreUrl::Memory).then_some(rules.config.store.ack),
             per_second,
             answered,
-            now: self.clock.now(),
+            now: self.store.now(),
         };
         seen.status()
     }
@@ -124,6 +120,7 @@ pub(super) struct Overview<'a> {
     pub(super) per_second: f64,
     /// Whether this process answered a request directly.
     pub(super) answered: bool,
+    /// The store's time.
     pub(super) now: Time,
 }
 

@@ -38,7 +38,7 @@ pub(super) fn server(t: &mut Table<'_>, has_keys: bool) -> ServerConfig {
         max_wait: duration(t.or(
             "max_wait",
             Span::from_secs(60),
-            "The longest time a caller may wait for a job to be stored or to end.",
+            "The longest time a caller may wait for a job to be stored or to end, and for any answer while Redis replies but no process decides.",
         )),
         max_connections: t
             .or("max_connections", DEFAULT_MAX_CONNECTIONS, "The most concurrent connections.")

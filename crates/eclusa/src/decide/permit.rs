@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use eclusa_core::gate::{CallResult, GateView, NotUntil, Quota};
 use eclusa_core::{Admission, Admit, Admitted, LeaseId, Name, Report, Store, StoreError, Time, Usage};
+use tokio::time::Instant;
 
 use super::{Decider, end_of_call};
 use crate::store::AnyStore;
@@ -56,6 +57,8 @@ pub(crate) struct Permit {
     pub(crate) granted_at: Time,
     /// The report to send when the permit ends; `None` if another party ends the lease.
     report: Option<Report>,
+    /// When the answer began, or the call ended without one.
+    answered_at: Option<Instant>,
 }
 
 impl Permit {
@@ -66,14 +69,30 @@ impl Permit {
 
     /// Sends the report and waits until the store has it.
     pub(crate) async fn end(mut self) {
-        if let Some(report) = self.report.take() {
+        if let Some(report) = self.take_report() {
             self.decider.settle(&self.upstream, end_of_call(self.lease, report)).await;
         }
     }
 
     /// The lease and its report, for the call that continues from this one.
     pub(crate) fn final_report(&self) -> Option<(LeaseId, Report)> {
-        Some((self.lease, self.report.clone()?))
+        Some((self.lease, self.dated(self.report.clone()?)))
+    }
+
+    /// Notes that the answer begins now, or that the call ended without one. The caller may read the answer for longer.
+    pub(crate) fn set_answered(&mut self) {
+        self.answered_at = Some(Instant::now());
+    }
+
+    fn take_report(&mut self) -> Option<Report> {
+        let report = self.report.take()?;
+        Some(self.dated(report))
+    }
+
+    /// The report, with how long ago the answer began.
+    fn dated(&self, report: Report) -> Report {
+        let answered_ago = self.answered_at.map(|began| began.elapsed().into());
+        Report { answered_ago, ..report }
     }
 
     /// The call under `next` continues from this one, so its admission carried the report. If another engine granted
@@ -100,7 +119,7 @@ impl Permit {
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        if let Some(report) = self.report.take() {
+        if let Some(report) = self.take_report() {
             self.decider.end_call(self.upstream.clone(), self.lease, report);
         }
     }
@@ -135,6 +154,7 @@ impl Decider {
                     quota,
                     granted_at: now,
                     report,
+                    answered_at: None,
                 })
             }
             Admission::Denied { upstream, denial, quota, gate, sooner } => {

@@ -7,6 +7,7 @@
 use eclusa_core::gate::CallResult;
 use eclusa_core::retry::{ExtraCodes, FailedCall, RetryPolicy, Verdict};
 use eclusa_core::{CallFailure, FailureReason, JobId, Name, Outcome, Report, RetryAfter, Span, Usage};
+use tokio::time::Instant;
 
 use super::judge::{CallEnd, Judgement};
 use crate::request::{Mail, Response};
@@ -24,11 +25,13 @@ pub struct Called {
     pub usage: Usage,
     /// What is left to send of a message, in place of the original.
     pub left: Option<Box<Mail>>,
+    /// When the answer began, if that was seen.
+    pub answered_at: Option<Instant>,
 }
 
 impl From<CallEnd> for Called {
     fn from(end: CallEnd) -> Self {
-        Self { end, close: None, answer: None, usage: Usage::Unknown, left: None }
+        Self { end, close: None, answer: None, usage: Usage::Unknown, left: None, answered_at: None }
     }
 }
 
@@ -68,8 +71,8 @@ impl Judged {
             }
             _ => None,
         };
-        let report =
-            Report { result: judgement.result, status, usage: called.usage.clone(), retry_after, took: None };
+        let (result, usage) = (judgement.result, called.usage.clone());
+        let report = Report { status, usage, retry_after, ..Report::from(result) };
         Self { upstream, judgement, report }
     }
 

@@ -17,7 +17,7 @@ pub struct Upstream {
     pub name: String,
     /// Calls in progress.
     pub in_flight: u32,
-    /// Approximate number of calls started in the last minute.
+    /// Calls started in the last 60 seconds: exact below 128, above that each may count for up to a second longer.
     pub requests_last_minute: u64,
     /// The state of every gate.
     pub gates: Vec<Gate>,
@@ -99,7 +99,7 @@ pub struct UpstreamKey {
     pub name: String,
     /// Calls in progress with it.
     pub in_flight: u32,
-    /// Approximate number of calls started with it in the last minute.
+    /// Calls started with it in the last 60 seconds: exact below 128, above that each may count for up to a second longer.
     pub requests_last_minute: u64,
     /// The state of its own gates; those of the upstream apply too.
     pub gates: Vec<Gate>,

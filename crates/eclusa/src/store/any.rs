@@ -1,7 +1,9 @@
 //! The store that the config names.
 
+use std::time::Duration;
+
 use eclusa_core::layout::{Question, Reply};
-use eclusa_core::{SettleAnswer, Settlement, Spec, StoreError};
+use eclusa_core::{SettleAnswer, Settlement, Spec, StoreError, Time};
 
 use super::ask::store_by_asking;
 use super::{EmbeddedStore, RedisStore, ServerFacts};
@@ -20,6 +22,22 @@ impl AnyStore {
         match self {
             AnyStore::Embedded(store) => store.configure(spec).await,
             AnyStore::Redis(store) => store.configure(about, spec).await,
+        }
+    }
+
+    /// The time by which the moments in answers are: of the engine that decides, wherever it is. A moment in an answer must
+    /// not be compared with this machine's clock.
+    pub fn now(&self) -> Time {
+        match self {
+            AnyStore::Embedded(store) => store.now(),
+            AnyStore::Redis(store) => store.now(),
+        }
+    }
+
+    /// Sets how long a caller waits while no process decides.
+    pub(crate) fn set_max_wait(&self, max_wait: Duration) {
+        if let AnyStore::Redis(store) = self {
+            store.set_max_wait(max_wait);
         }
     }
 

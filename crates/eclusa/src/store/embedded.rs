@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use eclusa_core::layout::{Question, Reply};
 use eclusa_core::{
-    Admit, Admitted, Clock, Engine, ProcessId, Registration, RestoreError, Restorer, Spec, StoreError,
+    Admit, Admitted, Clock, Engine, ProcessId, Registration, RestoreError, Restorer, Spec, StoreError, Time,
 };
 use thiserror::Error;
 
@@ -87,6 +87,11 @@ impl EmbeddedStore {
     pub async fn configure(&self, spec: &Spec) -> Result<(), StoreError> {
         let registration = registration(spec);
         self.stage.change(|engine, now| engine.register(registration, now)).await
+    }
+
+    /// The time by which the moments in answers are.
+    pub fn now(&self) -> Time {
+        self.stage.engine_now()
     }
 
     /// How many callers wait for the end of a job.

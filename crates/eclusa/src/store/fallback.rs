@@ -9,8 +9,8 @@ use eclusa_core::gate::{CallResult, Share};
 use eclusa_core::layout::{Question, Reply};
 use eclusa_core::{
     Admission, Admit, Advanced, BucketOf, Clock, Engine, FallbackCall, FallbackLog, FallbackReport, Hold,
-    LaneView, LastSeen, LeaseId, Name, SettleAnswer, Settlement, Span, Spec, StartCounts, Time, Tokens,
-    UpstreamView,
+    LaneView, LastSeen, LeaseId, Name, SeenBuckets, SettleAnswer, Settlement, Span, Spec, StartCounts, Time,
+    Tokens, TokensTaken, UpstreamView, tenant_bucket_keys,
 };
 
 use super::gate_log::{Decided, log_changes};
@@ -27,8 +27,22 @@ pub(super) struct Fallback {
     spec: Mutex<Arc<Spec>>,
     /// How long calls of other processes may continue that cannot be asked about.
     lease: Span,
+    /// This machine's clock. It only measures how long the process has been without the owner.
     clock: Arc<dyn Clock>,
     state: Mutex<FallbackState>,
+}
+
+/// The shared state, as the owner reports it.
+pub(super) struct SharedState {
+    pub(super) lanes: Vec<LaneView>,
+    pub(super) upstreams: Vec<UpstreamView>,
+    pub(super) buckets: SeenBuckets,
+}
+
+/// What this process started since it last saw the shared state.
+pub(super) struct StartedHere {
+    calls: StartCounts,
+    taken: TokensTaken,
 }
 
 #[derive(Default)]
@@ -44,7 +58,10 @@ struct FallbackState {
 struct LocalGates {
     engine: Engine,
     share: Share,
+    /// When it began, by the time of the engine whose gates were last seen.
     since: Time,
+    /// The same moment by this machine's clock.
+    began: Time,
     /// What its buckets held at the start.
     left: Vec<(BucketOf, Tokens)>,
     running: BTreeMap<LeaseId, LocalCall>,
@@ -90,21 +107,23 @@ impl Fallback {
         self.lock().local.is_some()
     }
 
-    /// Decides from now on, starting from what was last seen, because the fleet cannot be asked.
-    pub(super) fn begin(&self) {
+    /// Decides from now on, starting from what was last seen, because the fleet cannot be asked. It is `since` by the
+    /// time of the engine that was asked before, so that what is closed opens when it would have opened there.
+    pub(super) fn begin(&self, since: Time) {
         let mut state = self.lock();
         if state.local.is_some() {
             return;
         }
         tracing::warn!("Limits are local to this process until the store answers");
         state.absences += 1;
-        let epoch = LOCAL | self.clock.now().as_millis() << 8 | (state.absences & 0xff);
+        let began = self.clock.now();
+        let epoch = LOCAL | began.as_millis() << 8 | (state.absences & 0xff);
         let spec = self.spec.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let engine = Engine::fallback(&spec, &state.seen, epoch, self.lease, self.clock.now());
-        let since = self.clock.now();
+        let engine = Engine::fallback(&spec, &state.seen, epoch, self.lease, since);
         state.local = Some(LocalGates {
             left: engine.own_buckets(since),
             since,
+            began,
             engine,
             share: state.seen.share,
             running: BTreeMap::new(),
@@ -117,7 +136,7 @@ impl Fallback {
     pub(super) fn ask(&self, question: &Question) -> Option<Reply> {
         let mut state = self.lock();
         let local = state.local.as_mut()?;
-        let now = local.engine.now(self.clock.now());
+        let now = local.now(&*self.clock);
         let reply = apply(&mut local.engine, question.clone(), now);
         local.note(question, &reply, now);
         local.engine.forget_changes();
@@ -129,7 +148,7 @@ impl Fallback {
     pub(super) fn fallback_log(&self) -> Option<FallbackLog> {
         let mut state = self.lock();
         let local = state.local.as_mut()?;
-        let now = local.engine.now(self.clock.now());
+        let now = local.now(&*self.clock);
         let running = local.running.iter().map(|(lease, call)| call.fallback_call(Some(*lease), now));
         let calls = running.chain(local.ended.iter().map(|call| call.fallback_call(None, now))).collect();
         let fallback_report = |report: &Reported| FallbackReport {
@@ -167,38 +186,46 @@ impl Fallback {
     }
 
     /// Notes the shared state as last seen; the calls in `before` began here before that and are part of it.
-    pub(super) fn see(
-        &self,
-        share: Share,
-        lanes: Vec<LaneView>,
-        upstreams: Vec<UpstreamView>,
-        before: &StartCounts,
-    ) {
+    pub(super) fn see(&self, share: Share, state: SharedState, before: &StartedHere) {
+        let SharedState { lanes, upstreams, buckets } = state;
         let seen = &mut self.lock().seen;
-        for (call, count) in before {
-            if let Some(started) = seen.started.get_mut(call) {
+        let (mut started, mut taken) = (std::mem::take(&mut seen.started), std::mem::take(&mut seen.taken));
+        for (call, count) in &before.calls {
+            if let Some(started) = started.get_mut(call) {
                 *started = started.saturating_sub(*count);
             }
         }
-        seen.started.retain(|_, count| *count > 0);
-        *seen = LastSeen { share, lanes, upstreams, started: std::mem::take(&mut seen.started) };
+        for (bucket, tokens) in &before.taken {
+            if let Some(taken) = taken.get_mut(bucket) {
+                *taken = *taken - *tokens;
+            }
+        }
+        started.retain(|_, count| *count > 0);
+        taken.retain(|_, tokens| *tokens > Tokens::ZERO);
+        *seen = LastSeen { share, lanes, upstreams, buckets, started, taken };
     }
 
     /// Calls that began since the shared state was last seen.
-    pub(super) fn started(&self) -> StartCounts {
-        self.lock().seen.started.clone()
+    pub(super) fn started(&self) -> StartedHere {
+        let seen = &self.lock().seen;
+        StartedHere { calls: seen.started.clone(), taken: seen.taken.clone() }
     }
 
-    /// Notes what the owner answered.
-    pub(super) fn observe(&self, lane: Option<&Name>, reply: &Reply) {
+    /// Notes what the owner answered to `question`.
+    pub(super) fn observe(&self, question: &Question, reply: &Reply) {
+        let lane = lane_of(question);
         match reply {
             Reply::Dispatched(answer) => {
                 self.lock().see_started(lane, answer.grants.iter().map(|grant| &grant.upstream));
             }
             Reply::Advanced(Advanced::To(upstream)) => self.lock().see_started(None, [upstream]),
             Reply::Admitted(answer) => {
-                if let Admission::Granted { upstream, .. } = &answer.admission {
-                    self.lock().see_started(lane, [upstream]);
+                if let (Question::Admit(ask), Admission::Granted { upstream, .. }) =
+                    (question, &answer.admission)
+                {
+                    let mut state = self.lock();
+                    state.see_started(lane, [upstream]);
+                    state.see_taken(ask, &upstream.without_key());
                 }
             }
             Reply::Upstream(Some(view)) => self.lock().see_upstream(view),
@@ -218,6 +245,18 @@ impl FallbackState {
         }
     }
 
+    fn see_taken(&mut self, ask: &Admit, upstream: &Name) {
+        let held = ask.holds.iter().filter(|hold| hold.upstream() == upstream);
+        let held = held.map(|hold| (hold.bucket().into(), hold.tokens()));
+        let of_tenant = ask.lane.iter().zip(&ask.tenant).filter(|_| ask.after.is_none());
+        let of_tenant = of_tenant.flat_map(|(lane, tenant)| tenant_bucket_keys(lane, tenant));
+        let of_tenant = of_tenant.map(|key| (Arc::from(key), Tokens::ONE));
+        for (bucket, tokens) in held.chain(of_tenant) {
+            let taken = self.seen.taken.entry(bucket).or_default();
+            *taken = *taken + tokens;
+        }
+    }
+
     fn see_upstream(&mut self, view: &UpstreamView) {
         match self.seen.upstreams.iter_mut().find(|known| known.name == view.name) {
             Some(known) => known.clone_from(view),
@@ -227,6 +266,11 @@ impl FallbackState {
 }
 
 impl LocalGates {
+    /// The time of the local engine: the owner's, carried on by this machine's clock.
+    fn now(&mut self, clock: &dyn Clock) -> Time {
+        self.engine.now(self.since + clock.now().since(self.began))
+    }
+
     /// Notes what must be reported to the owner.
     fn note(&mut self, question: &Question, reply: &Reply, now: Time) {
         match (question, reply) {
@@ -285,10 +329,11 @@ impl LocalGates {
         let hold = hold.filter(|_| report.retry_after.is_some());
         let holds = call.ask.holds.iter().filter_map(|hold| hold.settled(&report)).collect();
         let (sent, ask) = (!report.result.is_unsent(), Admit { holds, ..call.ask });
+        let answered = (now - report.answered_ago.unwrap_or_default()).max(call.began);
         let reported = Reported { upstream, report, hold, began: Some(call.began), at: now };
         remember(&mut self.reports, reported);
         if sent {
-            remember(&mut self.ended, LocalCall { ask, ended: Some(now), ..call });
+            remember(&mut self.ended, LocalCall { ask, ended: Some(answered), ..call });
         }
     }
 }
@@ -311,6 +356,15 @@ impl LocalCall {
 /// Whether a lease was granted without the owner.
 pub(super) const fn is_local(lease: LeaseId) -> bool {
     lease.epoch & LOCAL != 0
+}
+
+/// The lane in which a question may start a call. A call that continues from another was counted in its lane before.
+fn lane_of(question: &Question) -> Option<&Name> {
+    match question {
+        Question::Dispatch(ask) => Some(&ask.lane),
+        Question::Admit(ask) if ask.after.is_none() => ask.lane.as_ref(),
+        _ => None,
+    }
 }
 
 /// Whether a question needs only gates.

@@ -336,6 +336,12 @@ impl Stage {
         self.clock.now()
     }
 
+    /// The engine's time.
+    pub(super) fn engine_now(&self) -> Time {
+        let mut state = self.lock();
+        state.engine.now(self.clock.now())
+    }
+
     /// Saves what changed since the last group; returns how many bytes the next group has so far.
     pub(super) fn save(&self) -> Result<u64, StoreError> {
         let mut state = self.lock();

@@ -45,6 +45,7 @@ pub(super) fn apply(engine: &mut Engine, question: Question, now: Time) -> Reply
             engine.catch_up(fallback_log, now);
             Reply::Done(true)
         }
+        Question::NotFull => Reply::NotFull(engine.not_full_buckets(now)),
         Question::Fleet => Reply::Fleet(engine.registrations().collect()),
         Question::Credit(credits) => Reply::Credited(engine.credit(&credits, now)),
         Question::Correct(corrections) => Reply::Corrected(engine.correct(&corrections, now)),
@@ -97,6 +98,7 @@ pub(super) fn is_read(question: &Question) -> bool {
             | Question::Job(_)
             | Question::Jobs(_)
             | Question::Lanes
+            | Question::NotFull
             | Question::Observe(_)
             | Question::Schedules
             | Question::Tenants(_)

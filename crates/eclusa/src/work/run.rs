@@ -121,6 +121,7 @@ impl Run {
             let upstream = at.without_key();
             let mut judged = self.rules.judge(&upstream, &called);
             judged.report.took = Some(took.into());
+            judged.report.answered_ago = called.answered_at.map(|began| began.elapsed().into());
             if let Some(awaited) = self.awaited(&upstream) {
                 submit_failed(awaited, &called, &mut judged);
             }

@@ -119,7 +119,7 @@ pub(super) fn all() -> Vec<(&'static str, Question)> {
     all.into_iter().map(|question| (file_name(&question), question)).collect()
 }
 
-fn of_operators() -> [Question; 8] {
+fn of_operators() -> [Question; 9] {
     [
         Question::Watch(watch()),
         Question::Alerts,
@@ -138,6 +138,7 @@ fn of_operators() -> [Question; 8] {
             of: HistoryOf::Lanes(vec![name("email"), name("sms")]),
             minutes: 1_440,
         }),
+        Question::NotFull,
     ]
 }
 
@@ -195,6 +196,7 @@ fn file_name(question: &Question) -> &'static str {
         Question::Wait(_) => "question-wait",
         Question::CatchUp(_) => "question-catch-up",
         Question::Fleet => "question-fleet",
+        Question::NotFull => "question-not-full",
         Question::Leave(_) => "question-leave",
         Question::Credit(_) => "question-credit",
         Question::Correct(_) => "question-correct",
@@ -259,7 +261,8 @@ fn report(result: CallResult) -> Report {
         CallResult::Rejected => Usage::Amount(Tokens::whole(3)),
         _ => Usage::Unknown,
     };
-    Report { result, status: Some(404), usage, retry_after, took: Some(crate::Span::from_millis(250)) }
+    let (took, answered_ago) = (Some(ms(250)), Some(ms(40)));
+    Report { result, status: Some(404), usage, retry_after, took, answered_ago }
 }
 
 fn failure() -> CallFailure {
@@ -301,7 +304,7 @@ pub(super) fn completion() -> Completion {
         upstream: name("fal"),
         external: Some("ext-1".into()),
         message: Some(u64::MAX),
-        report: report(CallResult::Failed),
+        report: Report { answered_ago: None, ..report(CallResult::Failed) },
         outcome: Outcome::Retry { after: ms(2_000), failure: failure() },
         next: true,
         answer: Some(b"{}".as_slice().into()),

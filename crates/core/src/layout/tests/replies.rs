@@ -4,7 +4,7 @@ use super::{alert, bucket_id, cursor, filter, hold, id, lease, letter_cursor, ms
 use crate::alert::{AlertChanges, AlertsView};
 use crate::dead_letter::{DeadLetter, DeadLetterView, TrimReason};
 use crate::ended::{End, Ended, Fallback, ServedBy};
-use crate::engine::{Callback, ProcessId, RegistrationView};
+use crate::engine::{Callback, ProcessId, RegistrationView, SeenBucket, SeenBuckets};
 use crate::error::SpecError;
 use crate::gate::{BreakerState, BreakerView, GateView, NotUntil, Quota, QuotaOf, Reason};
 use crate::ids::Name;
@@ -160,6 +160,8 @@ fn of_jobs() -> Vec<(&'static str, Reply)> {
         ),
         ("reply-tenants", Reply::Tenants(TenantPage { tenants: vec![tenant_view()], next: Some(7) })),
         ("reply-fleet", Reply::Fleet(vec![registration()])),
+        ("reply-not-full", Reply::NotFull(SeenBuckets::NotFull(vec![seen_bucket()]))),
+        ("reply-not-full-too-many", Reply::NotFull(SeenBuckets::TooMany)),
         ("reply-completed-settled", completed(Completed::Settled(Settled::Requeued))),
         ("reply-completed-kept", completed(Completed::Kept)),
         ("reply-completed-not-awaited", completed(Completed::NotAwaited(Status::Failed))),
@@ -557,6 +559,11 @@ fn quota() -> Quota {
         enough_at: time(30_000),
         full_at: time(90_000),
     }
+}
+
+fn seen_bucket() -> SeenBucket {
+    let (spec, available) = (*hold().spec(), Tokens::from_micro(-1_500_000));
+    SeenBucket { key: "up/P//".into(), spec, available, closed_until: time(5) }
 }
 
 fn bucket_view() -> BucketView {

@@ -24,8 +24,8 @@ use axum::extract::{FromRequestParts, State};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use eclusa_core::{
-    Clock, CountLetters, DeadLetterView, JobId, LetterBy, LetterCursor, LetterFilter, LetterQuery, MAX_BATCH,
-    Store, StoreError, Time,
+    CountLetters, DeadLetterView, JobId, LetterBy, LetterCursor, LetterFilter, LetterQuery, MAX_BATCH, Store,
+    StoreError, Time,
 };
 use futures_util::stream;
 use http::header::CONTENT_TYPE;
@@ -64,8 +64,6 @@ pub(super) struct DeadLetters {
     store: Arc<AnyStore>,
     #[from_request(via(State))]
     rules: Arc<CurrentRules>,
-    #[from_request(via(State))]
-    clock: Arc<dyn Clock>,
 }
 
 letter_query! {
@@ -118,8 +116,9 @@ pub struct PurgedLetters {
 }
 
 impl DeadLetters {
+    /// The store's time: ages select letters that it created.
     fn now(&self) -> Time {
-        self.clock.now()
+        self.store.now()
     }
 
     fn query(

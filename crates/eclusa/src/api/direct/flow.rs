@@ -51,6 +51,7 @@ impl Call {
         let took = self.asked.elapsed();
         judged.report.took = Some(took.into());
         self.permit.set_report(judged.report.clone());
+        self.permit.set_answered();
         self.metrics.count_call(&judged.upstream, &judged.judgement, close.is_some());
         self.metrics.time_call(&judged.upstream, took);
         judged

@@ -141,7 +141,7 @@ async fn turn(
         () = limits.life.stopping.cancelled() => return Err(stopping()),
         () = tokio::time::sleep_until(deadline) => {}
     }
-    let now = limits.clock.now();
+    let now = limits.store.now();
     let views = limits.store.upstreams().await.map_err(|error| unavailable(&error))?;
     let Some(view) = views.into_iter().find(|view| view.name == *upstream) else {
         return Err(Problem::new(Kind::Internal, "The upstream is not configured"));

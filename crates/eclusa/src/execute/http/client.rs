@@ -14,7 +14,7 @@ use hyper::body::Incoming;
 use hyper_util::client::legacy::connect::{CaptureConnection, capture_connection};
 use hyper_util::client::legacy::{Client, Error};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::body::{AnswerBody, BoxError, Noted, SentBody, UploadProgress, collect};
 use super::connect::Connector;
@@ -144,7 +144,7 @@ impl HttpUpstream {
         let whole = async {
             let (answer, body) = self.exchange(sent, context).await?;
             let status = answer.status.as_u16();
-            head = Some((status, answer.close));
+            head = Some((status, answer.close, Instant::now()));
             let max = self.inner.max_response;
             let Some(body) = collect(body, max).await? else { return Err(CallEnd::TooLarge { status, max }) };
             Ok(Response { status, headers: headers::pairs(&answer.headers), body })
@@ -155,7 +155,9 @@ impl HttpUpstream {
             Err(_) => (self.out_of_time(&connection), None),
         };
         match head {
-            Some((status, close)) => Called { close, answer, ..end.after_head(status).into() },
+            Some((status, close, began)) => {
+                Called { close, answer, answered_at: Some(began), ..end.after_head(status).into() }
+            }
             None => end.into(),
         }
     }

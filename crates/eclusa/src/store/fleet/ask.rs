@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use eclusa_core::layout::{Question, Reply};
-use eclusa_core::{Clock, LeaseId, Name, SettleAnswer, Settlement, Span, Spec, StoreError};
+use eclusa_core::{Clock, LeaseId, SettleAnswer, Settlement, Span, Spec, StoreError};
 use tokio::sync::RwLock;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::RedisSettings;
 use super::membership::MemberRules;
@@ -20,6 +20,9 @@ use crate::store::verbs::is_repeatable;
 /// How often a waiting caller checks whether anything still replies.
 const LOOK: Duration = Duration::from_millis(50);
 
+/// Why a question failed although Redis replies.
+const LATE: &str = "no process that decides answered within `server.max_wait`";
+
 /// See the module.
 pub(super) struct FleetAccess {
     pub(super) shared: Arc<Shared>,
@@ -27,6 +30,8 @@ pub(super) struct FleetAccess {
     pub(super) fallback: Option<Fallback>,
     /// Whether gates are local to each process by configuration.
     own_gates: bool,
+    /// Whether this process only uses the library.
+    library: bool,
     /// Read-locked by local decisions; write-locked while they are reported to the owner.
     returning: RwLock<()>,
 }
@@ -53,17 +58,29 @@ impl FleetAccess {
         let fallback = (own_gates || settings.when_lost == WhenLost::Share)
             .then(|| Fallback::new(spec, settings.lease.into(), clock));
         if let (Some(fallback), true) = (&fallback, own_gates) {
-            fallback.begin();
+            fallback.begin(shared.engine_now());
         }
-        Self { shared, fallback, own_gates, returning: RwLock::new(()) }
+        Self { shared, fallback, own_gates, library: settings.library, returning: RwLock::new(()) }
     }
 
+    /// Registers other rules. If they are refused, the old ones apply again; a program that uses the library gets the
+    /// reason with each of its calls instead.
     pub(super) async fn configure(&self, about: &str, spec: &Spec) -> Result<(), StoreError> {
         let stamp = crate::SystemClock.now().as_millis();
+        let old = self.shared.membership.rules();
         let rules = self.shared.membership.change(MemberRules::new(stamp, about, spec));
-        if let Some(fallback) = &self.fallback {
+        let registered = self.register(&rules).await;
+        if !self.library && registered.as_ref().is_err_and(|error| !error.is_transient()) {
+            // With a newer stamp: the owner may have kept the others.
+            self.shared.membership.change(MemberRules::clone(&old));
+            self.shared.asking.register_again();
+        } else if let Some(fallback) = &self.fallback {
             fallback.configure(spec);
         }
+        registered
+    }
+
+    async fn register(&self, rules: &MemberRules) -> Result<(), StoreError> {
         let Route::Own(stage, _) = self.shared.route() else {
             self.shared.asking.register_again();
             // Any answer shows that the owner has the rules.
@@ -95,10 +112,12 @@ impl FleetAccess {
         }
         match self.ask_fleet(&question).await {
             Ok(reply) => {
-                fallback.observe(lane_of(&question), &reply);
+                fallback.observe(&question, &reply);
                 Ok(reply)
             }
-            Err(error) if concerns_gates(&question) && error.is_transient() => {
+            Err(error)
+                if concerns_gates(&question) && error.is_transient() && self.shared.away().is_some() =>
+            {
                 self.start_fallback(fallback).await;
                 Box::pin(self.decide_locally(fallback, &question)).await.ok_or(error)
             }
@@ -110,7 +129,7 @@ impl FleetAccess {
     async fn start_fallback(&self, fallback: &Fallback) {
         let _here = self.returning.read().await;
         self.shared.membership.set_in_fallback(true);
-        fallback.begin();
+        fallback.begin(self.shared.engine_now());
     }
 
     /// The answer of the local gates, if they decide.
@@ -225,23 +244,26 @@ impl FleetAccess {
         {
             return Err(error);
         }
+        let until = Instant::now() + self.shared.max_wait() + held_for(question);
         loop {
             if let Some(error) = self.shared.away() {
                 return Err(error);
             }
             let Route::Own(stage, owner) = self.shared.route() else {
                 let mut asked = self.shared.asking.ask(question);
-                let reply = self.wait_while_replies_arrive(pin!(asked.answer())).await;
+                let reply = self.wait_while_replies_arrive(until, pin!(asked.answer())).await;
                 return reply.map_err(|error| asked.in_doubt(error));
             };
-            match self.wait_while_replies_arrive(pin!(stage.ask(question.clone()))).await {
+            match self.wait_while_replies_arrive(until, pin!(stage.ask(question.clone()))).await {
                 // What ran here may have reached the journal: only repeatable questions are asked again.
                 Err(StoreError::Unavailable { .. }) if self.shared.away().is_none() => {
                     if !is_repeatable(question) {
                         let cause = "another process took over; this may have been counted".into();
                         return Err(StoreError::Unconfirmed { cause });
                     }
-                    self.shared.until_route_changes(owner).await;
+                    if timeout_at(until, self.shared.until_route_changes(owner)).await.is_err() {
+                        return Err(StoreError::Unconfirmed { cause: LATE.into() });
+                    }
                 }
                 Err(StoreError::Unavailable { cause }) => return Err(StoreError::Unconfirmed { cause }),
                 reply => return reply,
@@ -249,31 +271,35 @@ impl FleetAccess {
         }
     }
 
-    /// Waits for an answer as long as the server or the owner replies.
+    /// Waits for an answer as long as the server or the owner replies, but not beyond `until`.
     async fn wait_while_replies_arrive<T>(
         &self,
+        until: Instant,
         mut answer: Pin<&mut impl Future<Output = Result<T, StoreError>>>,
     ) -> Result<T, StoreError> {
         loop {
-            match timeout(LOOK, &mut answer).await {
-                Ok(reply) => return reply,
-                Err(_) => {
-                    if let Some(error) = self.shared.away() {
-                        return Err(error);
-                    }
-                }
+            if let Ok(reply) = timeout(LOOK, &mut answer).await {
+                return reply;
+            }
+            if let Some(error) = self.shared.away() {
+                return Err(error);
+            }
+            if Instant::now() > until {
+                return Err(unavailable(LATE));
             }
         }
     }
 }
 
-/// The lane in which a question may start a call. A call that continues from another was counted in its lane before.
-fn lane_of(question: &Question) -> Option<&Name> {
-    match question {
-        Question::Dispatch(ask) => Some(&ask.lane),
-        Question::Admit(ask) if ask.after.is_none() => ask.lane.as_ref(),
-        _ => None,
-    }
+/// How long the owner may hold a question.
+fn held_for(question: &Question) -> Duration {
+    let span = match question {
+        Question::Dispatch(ask) => ask.wait,
+        Question::Observe(ask) => ask.wait,
+        Question::Wait(ask) => ask.timeout,
+        _ => Span::ZERO,
+    };
+    Duration::from_millis(span.as_millis())
 }
 
 #[cfg(test)]

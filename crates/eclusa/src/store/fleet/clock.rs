@@ -9,21 +9,39 @@ use tokio::time::Instant;
 
 use crate::clock::SteadyClock;
 
-/// The owner's time as last reported, which a new owner does not exceed: the server's clock may have been turned
-/// forward since the old owner first read it, and all leases and jobs would end at once.
+/// The owner's time as last reported, carried on this process's monotonic clock.
+///
+/// A new owner does not exceed it: the server's clock may have been turned forward since the old owner first read it, and
+/// all leases and jobs would end at once. Without an owner, a process compares the moments it has seen with it.
 #[derive(Default)]
-pub(super) struct EngineTime(Mutex<Option<(Time, Instant)>>);
+pub(super) struct EngineTime(Mutex<Option<HeardTime>>);
+
+#[derive(Clone, Copy)]
+struct HeardTime {
+    time: Time,
+    asked: Instant,
+    answered: Instant,
+}
 
 impl EngineTime {
-    /// Notes that the owner reported `time` in answer to a question asked at `asked`.
+    /// Notes that the owner reported `time` in answer to a question asked at `asked`; the answer came now.
     pub(super) fn hear(&self, time: Time, asked: Instant) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((time, asked));
+        let heard = HeardTime { time, asked, answered: Instant::now() };
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(heard);
+    }
+
+    fn heard(&self) -> Option<HeardTime> {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The latest time it can be now; `None` if the owner never reported one.
     pub(super) fn at_most(&self) -> Option<Time> {
-        let heard = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        heard.map(|(time, asked)| time + asked.elapsed().into())
+        self.heard().map(|heard| heard.time + heard.asked.elapsed().into())
+    }
+
+    /// The earliest time it can be now; `None` if the owner never reported one.
+    pub(super) fn at_least(&self) -> Option<Time> {
+        self.heard().map(|heard| heard.time + heard.answered.elapsed().into())
     }
 }
 
@@ -79,5 +97,6 @@ mod tests {
         time.hear(Time::from_millis(5_000), asked);
         tokio::time::advance(Duration::from_millis(70)).await;
         assert_eq!(time.at_most(), Some(Time::from_millis(5_100)));
+        assert_eq!(time.at_least(), Some(Time::from_millis(5_070)));
     }
 }

@@ -12,6 +12,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::ask::FleetAccess;
 use super::shared::unavailable;
+use crate::store::fallback::SharedState;
 
 const EVERY: Duration = Duration::from_secs(2);
 /// The pause after a transient failure, or at the start.
@@ -47,9 +48,12 @@ async fn look(fleet: &FleetAccess) -> Result<(), StoreError> {
     let before = fallback.started();
     let lanes = fleet.ask_fleet(&Question::Lanes).await?;
     let upstreams = fleet.ask_fleet(&Question::Upstreams).await?;
-    if let (Reply::Lanes(lanes), Reply::Upstreams(upstreams)) = (lanes, upstreams) {
+    let buckets = fleet.ask_fleet(&Question::NotFull).await?;
+    if let (Reply::Lanes(lanes), Reply::Upstreams(upstreams), Reply::NotFull(buckets)) =
+        (lanes, upstreams, buckets)
+    {
         let share = share_of(&fleet.shared.instances(), fleet.shared.membership.process);
-        fallback.see(share, lanes, upstreams, &before);
+        fallback.see(share, SharedState { lanes, upstreams, buckets }, &before);
     }
     Ok(())
 }

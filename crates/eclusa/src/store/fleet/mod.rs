@@ -28,7 +28,7 @@ use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
 use eclusa_core::layout::{Question, Reply};
-use eclusa_core::{Answer, Clock, RegistrationView, Spec, StoreError};
+use eclusa_core::{Answer, Clock, RegistrationView, Spec, StoreError, Time};
 use eclusa_fleet::{Ownership, ProcessId, Settings};
 use redis::{Client, ClientTlsConfig, TlsCertificates};
 use thiserror::Error;
@@ -74,6 +74,8 @@ pub struct RedisSettings {
     pub tls: Tls,
     /// How long the server and the owner may be silent before callers are refused.
     pub timeout: Duration,
+    /// How long a caller waits while the server replies but no process decides.
+    pub max_wait: Duration,
     /// How long an owner may be silent before another process takes over.
     pub term: Duration,
     /// How long expired data may stay in the journal.
@@ -100,6 +102,7 @@ impl Default for RedisSettings {
             ack: Ack::Write,
             tls: Tls::default(),
             timeout: Duration::from_secs(2),
+            max_wait: Duration::from_mins(1),
             term: Duration::from_secs(2),
             forget_within: FORGET_WITHIN,
             library: false,
@@ -132,6 +135,7 @@ impl RedisStore {
             keys: keys.clone(),
             membership: Membership::new(process, MemberRules::new(stamp, &settings.about, spec)),
             timeout: settings.timeout,
+            max_wait: settings.max_wait,
             forget_within: settings.forget_within,
             clock: settings.clock.clone(),
         }));
@@ -217,6 +221,16 @@ impl RedisStore {
     /// Applies other rules from now on. Nothing that waits or runs is lost.
     pub async fn configure(&self, about: &str, spec: &Spec) -> Result<(), StoreError> {
         self.fleet.configure(about, spec).await
+    }
+
+    /// The time by which the moments in answers are.
+    pub fn now(&self) -> Time {
+        self.fleet.shared.engine_now()
+    }
+
+    /// Sets how long a caller waits while the server replies but no process decides.
+    pub(crate) fn set_max_wait(&self, max_wait: Duration) {
+        self.fleet.shared.set_max_wait(max_wait);
     }
 
     /// Hands ownership to another process, if there is one, and asks that one from then on.

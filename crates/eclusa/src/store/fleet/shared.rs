@@ -68,6 +68,8 @@ pub(super) struct Shared {
     pub(super) clock: Option<Arc<dyn Clock>>,
     /// How long the server may be silent.
     pub(super) timeout: Duration,
+    /// How long a caller waits while the server replies and nobody decides, in milliseconds.
+    max_wait_ms: AtomicU64,
     /// How long expired data may stay in the journal.
     pub(super) forget_within: Duration,
     started: Instant,
@@ -99,14 +101,15 @@ pub(super) struct SharedParts {
     pub(super) keys: Keys,
     pub(super) membership: Membership,
     pub(super) timeout: Duration,
+    pub(super) max_wait: Duration,
     pub(super) forget_within: Duration,
     pub(super) clock: Option<Arc<dyn Clock>>,
 }
 
 impl Shared {
     pub(super) fn new(parts: SharedParts) -> Self {
-        let SharedParts { keys, membership, timeout, forget_within, clock } = parts;
-        Self {
+        let SharedParts { keys, membership, timeout, max_wait, forget_within, clock } = parts;
+        let shared = Self {
             keys,
             membership,
             asking: Arc::new(Asking::new()),
@@ -121,6 +124,7 @@ impl Shared {
             engine_time: EngineTime::default(),
             clock,
             timeout,
+            max_wait_ms: AtomicU64::new(0),
             forget_within,
             started: Instant::now(),
             heard_ms: AtomicU64::new(0),
@@ -134,7 +138,20 @@ impl Shared {
             refusing: Mutex::default(),
             unreplicated: Mutex::default(),
             full: Mutex::default(),
-        }
+        };
+        shared.set_max_wait(max_wait);
+        shared
+    }
+
+    /// How long a caller waits while the server replies and nobody decides.
+    pub(super) fn max_wait(&self) -> Duration {
+        Duration::from_millis(self.max_wait_ms.load(Ordering::Relaxed))
+    }
+
+    /// Sets how long a caller waits.
+    pub(super) fn set_max_wait(&self, max_wait: Duration) {
+        let ms = u64::try_from(max_wait.as_millis()).unwrap_or(u64::MAX);
+        self.max_wait_ms.store(ms, Ordering::Relaxed);
     }
 
     /// Notes that the server or the owner replied.
@@ -222,6 +239,15 @@ impl Shared {
     /// The processes that share the store, as last reported.
     pub(super) fn instances(&self) -> Vec<RegistrationView> {
         lock(&self.instances).clone()
+    }
+
+    /// The time of the engine that decides for the fleet: the moments in its answers are by this clock. Before the first
+    /// answer it is the server's.
+    pub(super) fn engine_now(&self) -> Time {
+        if let Some(clock) = &self.clock {
+            return clock.now();
+        }
+        self.engine_time.at_least().unwrap_or_else(|| self.server_clock.now())
     }
 
     /// Makes the owning thread look at the term as soon as possible.

@@ -188,6 +188,7 @@ mod tests {
             keys: keys.clone(),
             membership: Membership::new(process, MemberRules::new(1, "all", &Spec::default())),
             timeout: term,
+            max_wait: term,
             forget_within: crate::config::FORGET_WITHIN,
             clock: None,
         }));

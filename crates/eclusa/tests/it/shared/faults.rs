@@ -7,7 +7,7 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use super::{begin, lane, start};
-use crate::program::{PATIENCE, Program};
+use crate::program::{Answer as Answered, PATIENCE, Program};
 use crate::redis_server::RedisServer;
 
 /// The longest that a refusal may take, seen by the caller, once the outage is known.
@@ -75,6 +75,32 @@ async fn a_frozen_redis_is_refused_in_time_and_work_resumes_when_it_thaws() {
     assert_eq!(program.ended(&job).await["status"], "completed");
 }
 
+/// Also for a process that asks another one, and for the first call that a gate denies.
+#[tokio::test]
+async fn a_frozen_redis_costs_the_first_caller_of_each_process_the_timeout() {
+    let mut redis = durable();
+    let more = "[lanes.straight]\nmode = \"direct\"\nchain = [\"spent\"]\n\
+                [upstreams.spent]\nurl = \"http://127.0.0.1:9\"\nrate = \"1/h\"\nburst = 1\n";
+    let rules = format!("{more}{}", lane("http://127.0.0.1:9", "", ""));
+    let owner = start(&redis, &rules).await;
+    assert_eq!(owner.post("/v1/limits/spent/acquire", &json!({})).await.status, 200);
+    let asker = start(&redis, &rules).await;
+    let two = |answer: &Answered| answer.json()["instances"].as_array().unwrap().len() == 2;
+    tokio::join!(owner.until("/v1/health", two), asker.until("/v1/health", two));
+    redis.pause();
+    let first_denied = async |program: &Program| {
+        let asked = Instant::now();
+        let denied = program.post("/v1/limits/spent/acquire", &json!({})).await;
+        assert_eq!((denied.status, denied.header("retry-after").is_empty()), (429, false));
+        assert!(asked.elapsed() < TIMEOUT + SOON, "{:?}", asked.elapsed());
+    };
+    tokio::join!(first_denied(&owner), first_denied(&asker));
+    for program in [&owner, &asker] {
+        denied_in_time(program).await;
+        refused_in_time(program).await;
+    }
+}
+
 /// A server that refuses with a reason is asked again later. A refused job is not accepted, but may be stored later.
 #[tokio::test]
 async fn a_server_that_is_a_replica_for_a_while_takes_nothing_in_meanwhile() {
@@ -106,7 +132,7 @@ async fn a_server_that_is_busy_with_somebody_s_script_takes_nothing_in_meanwhile
         let mut connection = redis::Client::open(url).unwrap().get_connection().unwrap();
         redis::cmd("EVAL").arg("while true do end").arg(0).query::<()>(&mut connection)
     });
-    let is_busy = |answer: &crate::program::Answer| answer.text().to_lowercase().contains("busy");
+    let is_busy = |answer: &Answered| answer.text().to_lowercase().contains("busy");
     program.until("/readyz", is_busy).await;
     refused_in_time(&program).await;
     redis.command(&["SCRIPT", "KILL"]);
@@ -181,7 +207,7 @@ async fn survives(redis: &mut RedisServer, trouble: impl AsyncFn(&mut RedisServe
     };
     let (one, other, ()) = tokio::join!(load(&first), load(&second), troubled);
     let accepted: std::collections::BTreeSet<_> = one.into_iter().chain(other).collect();
-    let idle = |answer: &crate::program::Answer| {
+    let idle = |answer: &Answered| {
         let lane = answer.json();
         lane["queued"]["normal"] == 0 && lane["pending"] == 0 && lane["processing"] == 0
     };

@@ -11,7 +11,7 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::start;
-use crate::program::Program;
+use crate::program::{Answer, Program};
 use crate::redis_server::RedisServer;
 
 const RULES: &str = "[lanes.work]\nchain = [\"up\"]\n[upstreams.up]\nurl = \"http://127.0.0.1:9\"\n";
@@ -27,6 +27,8 @@ const VERSION: u8 = 1;
 struct Newer {
     /// The prefix of their channels.
     prefix: &'static str,
+    /// What they contain.
+    containing: &'static str,
     begun: AtomicBool,
 }
 
@@ -73,7 +75,10 @@ async fn relay_commands(asks: OwnedReadHalf, mut commands: OwnedWriteHalf, newer
             let mut word = vec![0; len + 2];
             asks.read_exact(&mut word).await?;
             // A subscription names channels only.
-            let message = previous.starts_with(newer.prefix.as_bytes()) && word[0] == VERSION;
+            let containing = newer.containing.as_bytes();
+            let message = previous.starts_with(newer.prefix.as_bytes())
+                && word[0] == VERSION
+                && word.windows(containing.len().max(1)).any(|part| part.starts_with(containing));
             word[0] += u8::from(message && newer.begun.load(Ordering::Relaxed));
             commands.write_all(&word).await?;
             previous = word;
@@ -98,7 +103,7 @@ async fn exits(url: &str, cause: &str) {
 async fn a_process_whose_messages_are_newer_than_the_owner_exits_with_the_reason() {
     let redis = RedisServer::start();
     let owner = start(&redis, RULES).await;
-    let questions = Arc::new(Newer { prefix: QUESTIONS, begun: true.into() });
+    let questions = Arc::new(Newer { prefix: QUESTIONS, containing: "", begun: true.into() });
     exits(&newer(&redis, &questions).await, "the owner cannot read the question").await;
     assert_eq!(owner.get("/readyz").await.status, 200);
 }
@@ -106,13 +111,41 @@ async fn a_process_whose_messages_are_newer_than_the_owner_exits_with_the_reason
 #[tokio::test]
 async fn a_process_that_cannot_read_the_answers_of_a_newer_owner_exits_with_the_reason() {
     let redis = RedisServer::start();
-    let answers = Arc::new(Newer { prefix: ANSWERS, begun: false.into() });
+    let answers = Arc::new(Newer { prefix: ANSWERS, containing: "", begun: false.into() });
     let owner = Program::start(&config(&newer(&redis, &answers).await), &[]).await;
     owner.until("/readyz", |answer| answer.status == 200).await;
     // Until it owns, it asks itself and must be able to read its own answers.
     answers.begun.store(true, Ordering::Relaxed);
     exits(&redis.url(), "the owner's answers cannot be read").await;
     assert_eq!(owner.get("/readyz").await.status, 200);
+}
+
+#[tokio::test]
+async fn rules_that_the_owner_refuses_change_nothing() {
+    let redis = RedisServer::start();
+    let owner = start(&redis, RULES).await;
+    let questions = Arc::new(Newer { prefix: QUESTIONS, containing: "fresh", begun: true.into() });
+    let old = config(&newer(&redis, &questions).await);
+    // It runs no jobs, so that it asks nothing else at that moment.
+    let program = Program::start_as("api", &old).await;
+    let two = |answer: &Answer| answer.json()["instances"].as_array().unwrap().len() == 2;
+    program.until("/v1/health", two).await;
+    let new = format!("{old}[lanes.fresh]\nchain = [\"up\"]\n");
+    program.reload(&new);
+    program.logged("The config was not reloaded; the old one is in force", &[]).await;
+    let job = serde_json::json!({ "request": { "path": "/" } });
+    assert_eq!(program.post("/v1/lanes/fresh/jobs", &job).await.status, 404);
+    assert_eq!(program.post("/v1/lanes/work/jobs", &job).await.status, 202);
+    owner.stop().await;
+    let owns = |answer: &Answer| answer.status == 200 && answer.json()["owner"].is_object();
+    program.until("/v1/health", owns).await;
+    program.until("/readyz", |answer| answer.status == 200).await;
+    let lanes = program.get("/v1/lanes").await.json().to_string();
+    assert!(lanes.contains("work") && !lanes.contains("fresh"), "it owns under the old rules: {lanes}");
+    questions.begun.store(false, Ordering::Relaxed);
+    program.reload(&new);
+    program.logged("The config was reloaded", &[("changes", "lanes added: fresh")]).await;
+    assert_eq!(program.post("/v1/lanes/fresh/jobs", &job).await.status, 202);
 }
 
 /// A program with an older format does not take over.

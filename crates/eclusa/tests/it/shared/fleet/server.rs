@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{Fleet, Load, times};
+use super::{Fleet, Load, Setup, times};
 use crate::redis_server::RedisServer;
 
 /// The target is `store.term` (500 ms here) plus two seconds, plus a margin for a busy machine.
@@ -48,6 +48,23 @@ async fn it_starts_again_empty() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn it_is_emptied() {
     survives(RedisServer::start(), async |redis, _| drop(redis.command(&["FLUSHALL"]))).await;
+}
+
+/// With the default settings, and nothing else on the machine: intake resumes within `store.term` plus two seconds.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn intake_resumes_two_seconds_and_a_term_after_redis_was_emptied() {
+    let setup = Setup { term: "2s", ..Setup::default() };
+    let fleet = Fleet::with(RedisServer::start(), 3, setup).await;
+    let load = Load::on(&fleet);
+    for _ in 0..times(1, 10) {
+        load.resumes(Instant::now(), 50).await;
+        fleet.redis.command(&["FLUSHALL"]);
+        let took = load.resumes(Instant::now(), 3).await;
+        println!("intake resumed {took:?} after Redis was emptied");
+        assert!(took < Duration::from_secs(2 + 2), "{took:?}\n{}", fleet.last_words());
+    }
+    let accepted = load.end().await;
+    fleet.check(&accepted).await;
 }
 
 /// Redis returns to an older state, like a promoted replica that lacks the last appends.
