@@ -10,7 +10,7 @@ import type { DeadLetter, Replay, Stats } from './types';
 
 /** Groups that are shown; the others are counted together. */
 const GROUPS = 8;
-/** A replay is asked how far it is this often while it runs: the stream says nothing of replays. */
+/** Replays are asked how far they are at most this often. */
 const PROGRESS_MS = 1000;
 
 export class Letters {
@@ -24,6 +24,8 @@ export class Letters {
   readonly replays: Replay[] = $derived(this.#replays.data?.replays ?? []);
   /** Whether one is under way. */
   readonly replaying: boolean = $derived(this.replays.some(({ status }) => status === 'running' || status === 'counting'));
+  /** How far they were when they were last seen. */
+  #progress = '';
   /** Letters of all lanes. */
   readonly #known: number = $derived(live.lanes.reduce((sum, lane) => sum + lane.deadLetters, 0));
 
@@ -48,6 +50,8 @@ export class Letters {
     $effect(() => this.#followFilter(changed));
     $effect(() => this.#followCount());
     $effect(() => this.#followReplays());
+    $effect(() => this.#followProgress());
+    $effect(() => this.#followEnd());
     $effect(() => () => [this.list, ...this.#counts, this.#replays].forEach((one) => one.dispose()));
   }
 
@@ -77,13 +81,22 @@ export class Letters {
     });
   }
 
-  #followReplays(): (() => void) | undefined {
-    if (!this.replaying) return undefined;
-    const timer = setInterval(() => this.#replays.refresh(0), PROGRESS_MS);
-    return () => {
-      clearInterval(timer);
-      // What it has replayed is gone from the list.
-      untrack(this.load);
-    };
+  /** What replays do changes lanes, and the stream says so. */
+  #followReplays(): void {
+    void live.lanes;
+    if (this.replaying) untrack(() => this.#replays.refresh(PROGRESS_MS));
+  }
+
+  /** Some steps change no lane: counting, and the end. They follow soon after others. */
+  #followProgress(): void {
+    const progress = this.replays.map(({ status, replayed, failed }) => [status, replayed, failed]).join(' ');
+    const moves = progress !== this.#progress || this.replays.some(({ status }) => status === 'counting');
+    this.#progress = progress;
+    if (this.replaying && moves) untrack(() => this.#replays.refresh(2 * PROGRESS_MS));
+  }
+
+  /** What has been replayed is gone from the list. */
+  #followEnd(): (() => void) | undefined {
+    return this.replaying ? () => untrack(this.load) : undefined;
   }
 }
