@@ -12,7 +12,7 @@ const LEAST_REFRESH_MS = 15_000;
 /** Less than this share of a chart cannot be seen. */
 const SEEN = 1 / 240;
 
-/** How often a history of so many minutes is worth asking for, while something happens. */
+/** The least time between two loads of a history of this range. */
 export const refreshMs = (minutes: number): number => Math.max(LEAST_REFRESH_MS, minutes * 60_000 * SEEN);
 
 /** The range in the address, else the smallest that covers the life of the server. */

@@ -8,7 +8,7 @@ use crate::gate::{Bucket, BucketSpec, Share};
 use crate::time::Time;
 use crate::tokens::Tokens;
 
-/// The most buckets that a process is told about.
+/// The maximum number of buckets in an answer.
 pub const MAX_SEEN_BUCKETS: usize = 1_000;
 
 /// Tokens taken, by the key of their scoped bucket.
